@@ -20,7 +20,8 @@ from threadpoolctl import threadpool_limits
 
 from privfed.core.agreed.configuration import Configuration
 from privfed.core.agreed.policy import ClientPolicy
-from privfed.core.asking.question import AdditiveOver, ClientData, Question, question_from_bytes, register
+from privfed.core.asking import question
+from privfed.core.asking.question import AdditiveOver, ClientData, Question, register
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
 from privfed.core.roles.engine import Exchange, Replies
 from privfed.core.values.domain import Ranges
@@ -75,7 +76,7 @@ def cpu(work: Callable[[], object]) -> float:
 
 def forget() -> None:
     """Empty the caches that clients of one process share, as a real client decodes the question itself."""
-    question_from_bytes.cache_clear()
+    question._READ.clear()
     grid_of.cache_clear()
 
 

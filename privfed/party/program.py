@@ -150,19 +150,27 @@ class Program:
             found = self.after(found, question_from_bytes(question), index)
         return found
 
-    def placed(self, state: ProgramState, question: Question, purpose: str = "") -> Question:
-        """Return a question that states its position, where the program asks it after all before it.
+    def placed(
+        self, state: ProgramState, question: Question, purpose: str = ""
+    ) -> tuple[Question, ProgramState]:
+        """Return a question that states its position, and what is known after it but the question's digest.
+
+        Its position is where the program asks it after all before it.
 
         Args:
             state: what is known after every sum so far.
             question: what is asked. What the program does not ask next states none, and is refused.
             purpose: of its ask; it tells positions apart whose questions have the same form.
         """
-        following = self._following(state.position)
-        found = [one for one in following if self._read(state, one, question) is not None]
+        read = {one: self._read(state, one, question) for one in self._following(state.position)}
+        found = [one for one, kept in read.items() if kept is not None]
         phases = [phase_at(self._parts(one.used), one.place) for one in found]
         meant = [one for one, phase in zip(found, phases, strict=True) if phase and phase.purpose == purpose]
-        return question.at(next(iter((*meant, *found)), None))
+        position = next(iter((*meant, *found)), None)
+        kept = None if position is None else read[position]
+        if position is None or kept is None:
+            return question.at(None), state
+        return question.at(position), ProgramState(state.index + 1, b"", position, kept)
 
     def _following(self, position: Position) -> list[Position]:
         """Return where the question may stand that comes right after a position."""
@@ -344,9 +352,7 @@ class Stated:
 
     def __call__(self, ask: Ask) -> Ask:
         """Return the run's next ask, whose question states its position, if it has one (`Program.placed`)."""
-        placed = self._program.placed(self._known, ask.question, ask.purpose)
-        if placed.position is not None:
-            self._known = self._program.after(self._known, placed, self._known.index + 1)
+        placed, self._known = self._program.placed(self._known, ask.question, ask.purpose)
         return replace(ask, question=placed)
 
 

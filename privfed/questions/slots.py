@@ -19,7 +19,7 @@ import numpy as np
 
 from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.question import ClientData, Question, register
-from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec
+from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, short
 from privfed.core.values.domain import frozen
 from privfed.core.values.numbers import check_whole
 from privfed.errors import ArgumentError
@@ -72,9 +72,9 @@ class Slots(Question):
                 Entry(
                     entry.name,
                     (self.slots, *entry.shape),
-                    low=np.minimum(0.0, entry.low),
-                    high=np.maximum(0.0, entry.high),
-                    resolution=entry.resolution,
+                    low=np.minimum(0.0, short(entry.low)),
+                    high=np.maximum(0.0, short(entry.high)),
+                    resolution=short(entry.resolution),
                 )
                 for entry in self.inner.spec.entries
             )

@@ -278,6 +278,11 @@ def grid_of(question: bytes, n_clients: int, in_slots: bool = False) -> Grid:
         in_slots: whether clients answer questions with slots each in a slot of its own.
     """
     asked = question_from_bytes(question)
-    reach = asked.noise_reach if isinstance(asked, Noised) else 0.0
-    # Noise is in every slot.
-    return Grid(asked.spec, n_clients, reach, slotted=in_slots and isinstance(asked, Slots))
+    if isinstance(asked, Noised):
+        # Noise is in every slot.
+        return Grid(asked.spec, n_clients, asked.noise_reach)
+    return _grid(asked.spec, n_clients, slotted=in_slots and isinstance(asked, Slots))
+
+
+_grid = lru_cache(maxsize=2)(Grid)
+"""Questions of many rounds have one grid."""

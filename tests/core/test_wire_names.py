@@ -31,7 +31,7 @@ RANGES = Ranges(np.zeros(1), np.ones(1), 5)
 def registry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards what a test registers."""
     monkeypatch.setattr(module, "_REGISTRY", dict(module._REGISTRY))
-    question_from_bytes.cache_clear()
+    module._READ.clear()
 
 
 def counting(name: str, former: str | None = None) -> type[Question]:
@@ -58,7 +58,7 @@ def counting(name: str, former: str | None = None) -> type[Question]:
 def test_a_renamed_question_is_read_and_written_by_its_former_name() -> None:
     before = register(counting("Before"))(ranges=RANGES).to_bytes()
     del module._REGISTRY["Before"]
-    question_from_bytes.cache_clear()
+    module._READ.clear()
     renamed: Any = register(counting("After", former="Before"))
     assert renamed(ranges=RANGES).to_bytes() == before
     assert type(question_from_bytes(before)) is renamed

@@ -170,10 +170,17 @@ class Entry:
             object.__setattr__(self, field, np.broadcast_to(getattr(self, field), self.shape))
 
 
+def short(values: npt.ArrayLike) -> FloatArray:
+    """Return one number for an array of that number alone, as ranges of most entries are; else the array."""
+    array = np.asarray(values)
+    return np.asarray(array.flat[0]) if array.size and not any(array.strides) else array
+
+
 class StatisticsSpec:
     """Names, shapes and per-entry ranges of one question's statistics; fixes the flat layout.
 
-    Ranges and steps are as long as an answer, and are made each time that they are asked for.
+    Ranges and steps are as long as an answer, and are made each time that they are asked for. Specifications
+    of the same layout and ranges are equal.
 
     Args:
         entries: the named arrays, in the order of the flat layout.
@@ -186,6 +193,19 @@ class StatisticsSpec:
         self.size = sum(prod(entry.shape) for entry in entries)
         self.layout = tuple((entry.name, entry.shape) for entry in entries)
         """Names and shapes, in order."""
+
+    @property
+    def _ranges(self) -> tuple[bytes, ...]:
+        ends = ("low", "high", "resolution")
+        return tuple(short(getattr(one, end)).tobytes() for one in self.entries for end in ends)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StatisticsSpec):
+            return NotImplemented
+        return self.layout == other.layout and self._ranges == other._ranges
+
+    def __hash__(self) -> int:
+        return hash((self.layout, self._ranges))
 
     @property
     def low(self) -> FloatArray:
@@ -259,10 +279,13 @@ class StatisticsSpec:
         start = 0
         for entry in self.entries:
             own = vectors[..., start : (start := start + prod(entry.shape))]
-            # Ranges of most entries are one number each: they are not made as long as an answer.
             own = own.reshape((*vectors.shape[:-1], *entry.shape))
-            inside = (own >= np.asarray(entry.low)) & (own <= np.asarray(entry.high))
-            if np.count_nonzero(inside) < inside.size:
+            low, high = short(entry.low), short(entry.high)
+            if low.size == high.size == 1 and own.size:
+                # Of NaN neither is true.
+                if not (own.min() >= low and own.max() <= high):
+                    return False
+            elif not ((own >= low) & (own <= high)).all():
                 return False
         return True
 
@@ -274,8 +297,8 @@ class StatisticsSpec:
         """
         steps = {entry.name: entry.resolution for entry in self.entries}
         for entry in self.entries:
-            ends = [np.asarray(entry.low), np.asarray(entry.high)]
-            yield entry.name, *_widened(ends, np.float64(n), n * np.asarray(entry.resolution))
+            ends = [short(entry.low), short(entry.high)]
+            yield entry.name, *_widened(ends, np.float64(n), n * short(entry.resolution))
             if total is not None and entry.within is not None:
                 name, weights = entry.within.weights, total[entry.within.weights]
                 ends = [np.asarray(end) for end in entry.within[1:]]

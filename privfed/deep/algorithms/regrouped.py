@@ -48,7 +48,7 @@ from privfed.deep.algorithms.plan import ModelsOutcome, Plan, Regrouped
 from privfed.deep.algorithms.rules import Decision, Rule, Updates
 from privfed.deep.clustering.clusterings import QUANTILES
 from privfed.deep.clustering.noise import MeanNoise, shortest_decay
-from privfed.deep.clustering.sketch import sketch_size, sketched
+from privfed.deep.clustering.sketch import TAG_SIZE, sketch_size, sketched, tags
 from privfed.deep.training.held_out import Comparison, HeldOut
 from privfed.deep.training.local import Training
 from privfed.deep.training.regrouping import Regrouping
@@ -60,14 +60,10 @@ from privfed.deep.training.rounds import (
     averaged,
 )
 from privfed.errors import ArgumentError
-from privfed.numerics.kernels.interpreted import IntArray
 from privfed.questions.slots import Slots
 
 SKETCH_SHARE = 0.5
 """Share of a round's budget for sketches, under differential privacy; the averages have the rest."""
-
-TAG_SIZE = 16
-"""Numbers by which a client finds itself among landmarks that stand for nothing else."""
 
 ORIGIN_SHARE = 0.1
 """Of the budget of sketches, for where updates started."""
@@ -117,10 +113,15 @@ class RegroupedLearning:
         """Say whether the server holds whole updates, and averages them without a second sum."""
         return self.sketch_size(plan) == plan.n_parameters and not (plan.private or self.rule.decay)
 
-    def tag_size(self, plan: Plan) -> int:
+    def finds_itself(self, plan: Plan) -> bool:
+        """Say whether clients find what they sent among tags of all updates (`Regrouping`)."""
+        return self.sketch_size(plan) == plan.n_parameters and not plan.private
+
+    def landmark_size(self, plan: Plan) -> int:
         """Return how many numbers a landmark has."""
         size = self.sketch_size(plan)
-        return min(TAG_SIZE, size) if self.rule.numbered and size == plan.n_parameters else size
+        tagged = self.finds_itself(plan) or (self.rule.numbered and size == plan.n_parameters)
+        return min(TAG_SIZE, size) if tagged else size
 
     @property
     def landmark_metric(self) -> str:
@@ -213,7 +214,7 @@ class RegroupedLearning:
 
     def _steps(self, plan: Plan, number: object) -> Among:
         """Return the rule of steps that were decided in a round; there may be none."""
-        n_clusters, landmarks = (1, MOST_CLUSTERS), (1, plan.n_clients)
+        n_clusters, landmarks, size = (1, MOST_CLUSTERS), (1, plan.n_clients), self.landmark_size(plan)
         step = Form(
             Regrouping,
             seed=self.training.public_seed,
@@ -221,10 +222,11 @@ class RegroupedLearning:
             before=Within(0, self.training.rounds),
             n_clusters=Within(*n_clusters),
             round=number,
-            models=Shape(n_clusters, plan.n_parameters),
-            landmarks=Shape(landmarks, self.tag_size(plan)),
+            models=NONE if self.finds_itself(plan) else Shape(n_clusters, size),
+            landmarks=Shape(landmarks, size),
             origins=Shape(landmarks),
             labels=Shape(landmarks),
+            n_parameters=plan.n_parameters,
         )
         return Among((Regrouping(), step))
 
@@ -296,12 +298,12 @@ class _Server:
             # A new cluster is split from that which most of its members come from.
             self._parents.append(int(np.bincount(seen.labels[labels == new]).argmax()))
         if self._algorithm.averages_itself(self._plan):
-            self.models = self._averaged(seen, labels, step)
+            self.models = self._averaged(seen, decision)
         else:
             # A second sum, so that nobody sees an update.
             question = self._algorithm.averages(self._plan.question, number, step, **self._clusters)
             total = yield self._plan.ask_averages(question, number, 1.0 - SKETCH_SHARE)
-            self.models = frozen_array(question.averaged(total.statistics, self._otherwise(step)))
+            self.models = frozen_array(question.averaged(total.statistics, self._otherwise(seen, decision)))
             self._catch_up(seen, decision)
         if step.n_clusters:
             self._structure, self._step = self._structure + 1, step
@@ -363,7 +365,7 @@ class _Server:
         """Ask for the loss on held-out rows of what the models would be after a decision."""
         step = self._regrouping(seen, decision, number)
         clusters = {
-            "models": self._averaged(seen, decision.after(seen), step),
+            "models": self._averaged(seen, decision),
             "structure": self._structure + (step.n_clusters > 0),
             "before": step if step.n_clusters else self._step,
         }
@@ -435,35 +437,38 @@ class _Server:
     def _regrouping(self, seen: Updates, decision: Decision, number: int) -> Regrouping:
         if decision.labels is None or decision.landmarks is None:
             return Regrouping()
-        chosen, landmarks = decision.landmarks, seen.updates[decision.landmarks]
-        tag = self._algorithm.tag_size(self._plan)
-        if tag < self._size:
-            landmarks = sketched(landmarks, tag, self._training.public_seed)
+        chosen, seed = decision.landmarks, self._training.public_seed
+        if self._algorithm.finds_itself(self._plan):
+            chosen, models = np.arange(len(seen.labels)), np.zeros((0, 1))
+            landmarks = tags(seen.updates, seed)
+        else:
+            size = self._algorithm.landmark_size(self._plan)
+            models, landmarks = (sketched(one, size, seed) for one in (self.models, seen.updates[chosen]))
         return Regrouping(
-            seed=self._training.public_seed,
+            seed=seed,
             metric=self._algorithm.landmark_metric,
             before=self._structure,
             n_clusters=decision.n_clusters,
             round=number,
-            models=self.models,
+            models=frozen_array(models),
             landmarks=frozen_array(landmarks),
             origins=frozen_array(seen.labels[chosen]),
             labels=frozen_array(decision.labels[chosen]),
+            n_parameters=self._plan.n_parameters,
         )
 
-    def _otherwise(self, step: Regrouping) -> FloatArray:
+    def _otherwise(self, seen: Updates, decision: Decision) -> FloatArray:
         """Return the models of clusters that nobody is in: those they come from."""
-        if not step.n_clusters:
+        if decision.labels is None or decision.landmarks is None:
             return self.models
-        found = np.resize(self.models, (step.n_clusters, self.models.shape[1]))
         if not self._rule.numbered:
-            for label, origin in zip(step.labels[::-1], step.origins[::-1], strict=True):
-                found[int(label)] = self.models[int(origin)]
-        return found
+            # Each cluster's landmark has its number.
+            return np.asarray(self.models[seen.labels[decision.landmarks]])
+        return np.resize(self.models, (decision.n_clusters, self.models.shape[1]))
 
-    def _averaged(self, seen: Updates, labels: IntArray, step: Regrouping) -> FloatArray:
+    def _averaged(self, seen: Updates, decision: Decision) -> FloatArray:
         """Return the averages of the updates that the server holds itself."""
-        otherwise = self._otherwise(step)
+        labels, otherwise = decision.after(seen), self._otherwise(seen, decision)
         update, origin = np.zeros_like(otherwise), np.zeros((len(otherwise), len(self.models)))
         weights = np.ones(len(labels)) if seen.weights is None else seen.weights
         for label, weight, one in zip(labels, weights, seen.updates, strict=True):

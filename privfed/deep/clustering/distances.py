@@ -97,11 +97,11 @@ class Others(NamedTuple):
     def towards(self, end: FloatArray, update: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return omega (equation 1) and |BD| of one update and each, float64 of shape (n,) both."""
         apart, outward = np.zeros(len(self.ends)), np.zeros(len(self.ends))
+        between, other = np.empty_like(end), np.empty_like(end)
         for i, (one, own) in enumerate(zip(self.ends, self.updates, strict=True)):
-            between = end - one
-            apart[i] = np.linalg.norm(between)
+            apart[i] = np.linalg.norm(np.subtract(end, one, out=between))
             # |AB| cos alpha |BD| + |CD| cos beta |BD| = AB . (B - D) + CD . (D - B).
-            outward[i] = between @ (update - own)
+            outward[i] = between @ np.subtract(update, own, out=other)
         both = np.linalg.norm(update) + self.lengths
         # One quotient after the other: the product of two small lengths could vanish.
         relative = np.divide(outward, apart, out=np.zeros_like(apart), where=apart > 0.0)

@@ -21,6 +21,9 @@ from privfed.core.values.numbers import check_number
 SKETCHED = 1 << 22
 """Entries of the projection that are held at a time."""
 
+TAG_SIZE = 16
+"""Numbers of a tag, by which a client finds what it sent among what others did."""
+
 _BITS = 51
 """Of sums: one less than float64 has, and one for the sign."""
 
@@ -64,6 +67,25 @@ def sketched(vectors: FloatArray, size: int, seed: int) -> FloatArray:
         # With signs of 2 b - 1: twice what the ones add up to, less all.
         total += 2.0 * (part @ _bits(part.shape[1], size, [seed, first])) - part.sum(axis=1, keepdims=True)
     return np.asarray(total * (grid / math.sqrt(size)))
+
+
+def tags(vectors: FloatArray, seed: int) -> FloatArray:
+    """Return up to `TAG_SIZE` numbers of each vector, float64 of shape (n, min(TAG_SIZE, size)).
+
+    Each is a sum of every sixteenth value, with signs that the seed draws (count sketches, Charikar, Chen
+    and Farach-Colton 2002).
+
+    Args:
+        vectors: finite, float64 of shape (n, size).
+        seed: public.
+    """
+    n, size = vectors.shape
+    width, drawn = min(TAG_SIZE, size), np.random.default_rng(seed).bytes((size + 7) // 8)
+    signed = vectors * (1.0 - 2.0 * np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=size))
+    rest = size % width
+    found = signed[:, : size - rest].reshape(n, -1, width).sum(axis=1)
+    found[:, :rest] += signed[:, size - rest :]
+    return np.asarray(found)
 
 
 def _grid(vectors: FloatArray) -> FloatArray:

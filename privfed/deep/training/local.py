@@ -30,6 +30,19 @@ from privfed.privacy.sampler import noise_source
 HELD = 5
 """Of so many rows a client holds one out."""
 
+
+def clipped(vector: FloatArray, limit: float) -> FloatArray:
+    """Return a vector at most so long (`shortened`); one well below, which rounding does not reach, as it is.
+
+    Args:
+        vector: float64 of shape (size,).
+        limit: L2 norm.
+    """
+    with np.errstate(all="ignore"):
+        below = float(vector @ vector) < 0.99 * limit * limit
+    return vector if below else np.asarray(shortened(vector[None], limit)[0])
+
+
 TIMES = 2
 """Columns that say when a row is there, where rows have times: first round, and first round without it."""
 
@@ -165,11 +178,12 @@ class Training(Descent):
             moved = private_sgd(trainer, start, features, labels, self, source, client.errors) - start
         else:
             moved = self._sgd(trainer, start, features, labels) - start
-        if not np.isfinite(moved).all():
+        found = clipped(moved, self.max_update_norm)
+        if found is not moved and not np.isfinite(moved).all():
             client.errors.append(
                 ArgumentError(f"training in round {self.round} did not stay finite: lower the learning rate.")
             )
-        return np.asarray(shortened(moved[None], self.max_update_norm)[0])
+        return found
 
     def _sgd(self, trainer: Trainer, start: FloatArray, features: FloatArray, labels: Labels) -> FloatArray:
         rng, n = np.random.default_rng([self.public_seed, self.round]), len(features)

@@ -28,7 +28,6 @@ class Memory:
         round: last round in which it trained.
         origin: cluster whose model it trained from then.
         update: how far training moved that model, clipped.
-        start: that model.
         sketch: size, seed and sketch of `update`, where it sent one.
         first: its update of the first round.
         mean: of its updates, later ones weighing more.
@@ -43,7 +42,6 @@ class Memory:
     round: int = -1
     origin: int = -1
     update: FloatArray | None = None
-    start: FloatArray | None = None
     sketch: tuple[int, int, FloatArray] | None = None
     first: FloatArray | None = None
     mean: FloatArray | None = None
@@ -73,7 +71,7 @@ class Memory:
 
 
 TRAINED: Remembered[Memory] = Remembered(
-    "privfed.deep", Memory, Codec(Memory, "memory of a client that trains", 3)
+    "privfed.deep", Memory, Codec(Memory, "memory of a client that trains", 4)
 )
 """What questions that train have a client remember."""
 

@@ -1,17 +1,18 @@
 """How a client finds its cluster: after a new clustering, and where it has none.
 
-A new cluster is learnt from landmarks, so that nobody has to know whose update is whose. After clients were
-clustered by sketches of their updates, the server names some of these sketches and the cluster of each. A
-client compares its own update with them and takes the cluster of the nearest. With the exemplars of affinity
-propagation as landmarks that is the cluster that the server gave it; with all sketches of the round as
-landmarks a client finds its own.
+A new cluster is learnt from landmarks, so that nobody has to know whose update is whose. Where the
+server was sent whole updates without noise, landmarks are tags: a few numbers of each, among which a client
+finds its own. Elsewhere the server names some of these sketches and the cluster of each, and a client
+takes the cluster of the nearest. With the exemplars of affinity propagation that is the one that the server
+gave it.
 
-Reveals to every client of the next question: the landmarks, each a sketch of the update of one client, not
-whose.
+Reveals to every client of the next question: the landmarks, each a tag or a sketch of the update of one
+client, not whose.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +24,7 @@ from privfed.core.asking.declaration import Declaration, Effort
 from privfed.core.asking.question import ClientData, Part, register
 from privfed.core.values.domain import FloatArray
 from privfed.deep.clustering.distances import METRICS, Others, distances_to
-from privfed.deep.clustering.sketch import SKETCHED, sketched
+from privfed.deep.clustering.sketch import SKETCHED, sketched, tags
 from privfed.deep.training.local import Training
 from privfed.deep.training.memory import Memory
 from privfed.errors import ArgumentError
@@ -38,10 +39,12 @@ class Regrouping(Part):
         before: number of the clustering that clients leave.
         n_clusters: clusters afterwards; 0 for no step.
         round: in which their updates were compared.
-        models: of the clusters before, that updates started from, float64 of shape (n_before, n_parameters).
-        landmarks: sketches of updates, float64 of shape (n_landmarks, size).
+        models: sketches of those that updates started from, float64 of shape (n_before, size); without any
+            landmarks are tags.
+        landmarks: tags or sketches of updates, float64 of shape (n_landmarks, size).
         origins: cluster before of each landmark, whole numbers, float64 of shape (n_landmarks,).
         labels: new cluster of each landmark, likewise.
+        n_parameters: of a model.
         seed: of the projection, public.
         metric: how updates are compared.
     """
@@ -53,6 +56,7 @@ class Regrouping(Part):
     landmarks: FloatArray = field(default_factory=lambda: np.zeros((0, 1)))
     origins: FloatArray = field(default_factory=lambda: np.zeros(0))
     labels: FloatArray = field(default_factory=lambda: np.zeros(0))
+    n_parameters: int = 0
     seed: int = 0
     metric: str = "complete"
 
@@ -67,7 +71,7 @@ class Regrouping(Part):
         if self.origins.shape != (n,) or self.labels.shape != (n,):
             raise ArgumentError(f"{n} landmarks need an origin and a label each.")
         for name, values, most in (
-            ("origins", self.origins, len(self.models)),
+            ("origins", self.origins, len(self.models) or math.inf),
             ("labels", self.labels, self.n_clusters),
         ):
             if not ((values == np.floor(values)) & (values >= 0) & (values < most)).all():
@@ -81,9 +85,9 @@ class Regrouping(Part):
         return Declaration()
 
     def effort(self, n_features: int) -> Effort:
-        """A projection of all models, where there are landmarks."""
-        size = self.models.shape[1] * (self.landmarks.shape[1] if len(self.landmarks) else 0)
-        return Effort(numbers=min(size, SKETCHED), work=size * (2 + len(self.models)))
+        """A projection of an update, where there are landmarks."""
+        size = self.n_parameters * (self.landmarks.shape[1] if len(self.landmarks) else 0)
+        return Effort(numbers=min(size, SKETCHED), work=2 * size)
 
     def apply(self, memory: Memory) -> None:
         """Have a client take its new cluster.
@@ -91,38 +95,29 @@ class Regrouping(Part):
         One that did not train in the round keeps nothing: where its clustering is gone, it joins anew.
         """
         known = len(self.labels) and memory.structure == self.before and memory.round == self.round
-        if not known or memory.update is None or memory.start is None:
+        if not known or memory.update is None or len(memory.update) != self.n_parameters:
             return
         shown = memory.update if memory.shown is None else memory.shown
-        update, start = self._sketches(memory, shown, memory.start)
-        end = start + update
-        found = self._landmarks.distances(end, end - start, self.metric)
+        if not len(self.models):
+            apart = np.linalg.norm(self.landmarks - tags(shown[None], self.seed), axis=1)
+            found = np.where(self.origins == memory.origin, apart, np.inf)
+        else:
+            start = self.models[min(memory.origin, len(self.models) - 1)]
+            end = start + self._sketch(memory, shown)
+            found = self._landmarks.distances(end, end - start, self.metric)
         memory.label, memory.structure = int(self.labels[int(found.argmin())]), self.before + 1
         memory.labels[self.round] = memory.label
 
-    def _sketches(
-        self, memory: Memory, update: FloatArray, start: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the sketches of a client's update, and of the model it started from."""
-        size = self.landmarks.shape[1]
-        if size >= len(start):
-            return update, start
-        own = memory.sketch
-        if own is None or own[:2] != (size, self.seed):
-            own = (size, self.seed, sketched(update[None], size, self.seed)[0])
-        among = np.flatnonzero((self.models == start).all(axis=1))
-        known = self._sketched_models[among[0]] if among.size else sketched(start[None], size, self.seed)[0]
-        return own[2], known
-
-    @cached_property
-    def _sketched_models(self) -> FloatArray:
-        """The sketches of the models, which take long: made once for all simulated clients."""
-        return sketched(self.models, self.landmarks.shape[1], self.seed)
+    def _sketch(self, memory: Memory, shown: FloatArray) -> FloatArray:
+        """Return the sketch of what a client shows: the one that it sent, where that is as long."""
+        own, size = memory.sketch, self.landmarks.shape[1]
+        sent = own is not None and own[:2] == (size, self.seed)
+        return own[2] if own is not None and sent else sketched(shown[None], size, self.seed)[0]
 
     @cached_property
     def _landmarks(self) -> Others:
         """What the landmarks stand for."""
-        origins = self._sketched_models[self.origins.astype(np.intp)]
+        origins = self.models[self.origins.astype(np.intp)]
         return Others.of(origins, origins + self.landmarks)
 
 

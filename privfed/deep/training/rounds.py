@@ -28,11 +28,10 @@ from privfed.core.values.numbers import check_number, check_whole
 from privfed.deep.clustering.distances import METRICS
 from privfed.deep.clustering.sketch import SKETCHED, sketched
 from privfed.deep.training.dp_sgd import BLOCK
-from privfed.deep.training.local import Training
+from privfed.deep.training.local import Training, clipped
 from privfed.deep.training.memory import TRAINED, Memory, memory_of
 from privfed.deep.training.regrouping import Regrouping, cheapest, nearest
 from privfed.errors import ArgumentError, PolicyError
-from privfed.privacy.bounds import shortened
 
 RESOLUTION = 2.0**-30
 """Coarsest accepted step of an entry, relative to its range."""
@@ -121,8 +120,7 @@ class Round(Question):
             return memory
         memory.label = self._own(client, memory, generator)
         memory.structure, memory.origin = self.structure, memory.label
-        memory.start = self.models[memory.label]
-        memory.update = self._update(client, memory, memory.start, generator)
+        memory.update = self._update(client, memory, self.models[memory.label], generator)
         memory.round, memory.sketch, memory.shown = self.training.round, None, None
         memory.first = memory.update if memory.round == 1 else memory.first
         memory.labels[memory.round] = memory.label
@@ -236,7 +234,7 @@ class SketchedUpdates(Round):
         origin[memory.origin] = 1.0
         memory.sketch = (self.size, self.seed, sketch)
         rows = {name: np.array([self._weight(client)]) for name in self._counts}
-        return Statistics(sketch=shortened(sketch[None], self.longest)[0], origin=origin, **rows)
+        return Statistics(sketch=clipped(sketch, self.longest), origin=origin, **rows)
 
 
 @register
