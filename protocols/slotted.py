@@ -263,14 +263,17 @@ def slot_key(secret: bytes, *context: bytes) -> bytes:
     return expand(secret, bound("slots", *context))
 
 
-def moved(statistics: Statistics, key: bytes, slots: int, client: int) -> Statistics:
-    """Move the content of the first slot to the client's slot in the permutation drawn from `key`."""
+def moved(statistics: Statistics, key: bytes, slots: int, client: int, *, noised: bool = False) -> Statistics:
+    """Move the content of the first slot to the client's slot in the permutation drawn from `key`.
+
+    Noise is in all slots, which move with the first; without it the others are empty.
+    """
     # Sorting uniform words gives a uniform permutation.
     slot = int(np.argsort(keystream(key, slots))[client])
+    # Zeros that nobody writes to take no memory.
     found = Statistics.of(statistics.layout, np.zeros(statistics.vector.size))
+    full = np.arange(slots if noised else 1)
     for name, answers in statistics.items():
-        # All but one slot are empty, or noise is in all. Zeros that nobody writes to take no memory.
-        full = np.flatnonzero(answers.reshape(slots, -1).any(axis=1))
         found[name][(full + slot) % slots] = answers[full]
     frozen(found.vector)
     return found
@@ -349,7 +352,8 @@ class _SlotAnswerer:
         asked = in_group(question, "")
         statistics, moved_rows = self._answerer(asked, index)
         key = slot_key(group.secret, group.session, _asked(index, asked.to_bytes()))
-        return moved(statistics, key, slots.slots, self._client), moved_rows
+        noised = isinstance(question, Noised)
+        return moved(statistics, key, slots.slots, self._client, noised=noised), moved_rows
 
 
 @lru_cache(maxsize=2)

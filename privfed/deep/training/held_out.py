@@ -138,10 +138,16 @@ class Comparison:
         table = self.accuracy[:2]
         return bool(np.subtract(*(0.8 * table.max(axis=1) + 0.2 * table[:, 0])) < EARNED)
 
+    @property
+    def loses(self) -> bool:
+        """Whether clusters, or training together at all, lose on held-out rows."""
+        way, _ = self.best
+        return way == WAYS[2] or (way == WAYS[1] and not np.array_equal(*self.accuracy[:2]))
+
     def warn(self) -> None:
-        """Warn where clusters, or training together at all, lose on held-out rows."""
+        """Warn where clusters lose."""
         way, passes = self.best
-        if way == WAYS[2] or (way == WAYS[1] and not np.array_equal(*self.accuracy[:2])):
+        if self.loses:
             found = ", ".join(f"{name} {value:.3f}" for name, value in self.summary.items())
             warn(
                 f"clusters were not worth it. Of the rows that clients held out, models got right: {found}. "

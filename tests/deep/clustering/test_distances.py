@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from privfed.deep.clustering.distances import METRICS, Others, update_distances
+from privfed.deep.clustering.sketch import TAG_SIZE, tags
 from tests.reference import dcfl_reference as reference
 from tests.some import some
 
@@ -76,3 +77,15 @@ def test_two_updates_of_length_zero_are_as_far_apart_as_their_models() -> None:
     assert update_distances(*still, "cosine")[0, 1] == 0.0
     one_moves = two([0, 0], [0, 0], [3, 4], [4, 4])
     assert update_distances(*one_moves, "cosine")[0, 1] == 1.0
+
+
+@given(st.integers(1, 200), st.integers(0, 2**32 - 1))
+def test_a_vector_is_the_nearest_to_its_own_tag(size: int, seed: int) -> None:
+    vectors = np.random.default_rng(seed).normal(size=(9, size))
+    found = tags(vectors, seed)
+    assert found.shape == (9, min(TAG_SIZE, size))
+    for i in range(9):
+        # What is summed beside a vector changes its tag by rounding alone, as the grid of a secure sum does.
+        own = tags(vectors[i : i + 1] + 2.0**-30, seed)
+        assert np.linalg.norm(found - own, axis=1).argmin() == i
+    np.testing.assert_allclose(tags(vectors[:1] + vectors[1:2], seed), found[:1] + found[1:2], atol=1e-9)

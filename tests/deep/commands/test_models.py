@@ -284,3 +284,23 @@ def test_a_model_of_ones_own_is_named_again_for_attacks_and_predictions(
     assert 0.0 <= found["recovered"] <= 1.0
     said = run("predict", tmp_path / "r", home / "t.csv", *model).stdout.splitlines()
     assert [one["class"] for one in csv.DictReader(said)][: len(rows)] == classes
+
+
+@pytest.mark.filterwarnings("default:clusters were not worth it")
+def test_a_result_says_whether_clusters_were_worth_it(home: Path, tmp_path: Path) -> None:
+    """Clients are alike, and a high quantile splits them all the same."""
+    rng, lines = np.random.default_rng(1), ["client,a,b,d,e,kind"]
+    for i in range(9):
+        for row in rng.uniform(size=(25, 4)):
+            kind = "xyz"[int(rng.integers(3)) if rng.random() < 0.3 else int(row[:3].argmax())]
+            lines.append(",".join([f"c{i}", *map(str, row.tolist()), kind]))
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    words = ("fit", tmp_path / "t.csv", "--group", "client", "--label", "kind", *BOX, "--algorithm", "dcfl")
+    options = (*LEARNING, *CLEAR, "--rounds", 9, "--preference-quantile", 0.9)
+    said = run(*words, *options, "--out", tmp_path / "run").stderr
+    found, model = read(tmp_path / "run")["compared"], privfed.load(tmp_path / "run" / "model.npz")
+    assert model.comparison_ is not None and found["accuracy"] == model.comparison_.summary
+    assert (found["best"], found["passes"]) == model.comparison_.best
+    assert found["loses"] and "not worth it" in said
+    assert "not worth it" in run("resume", tmp_path / "run").stdout
+    assert read(home / "run")["compared"] is None

@@ -5,6 +5,7 @@ import numpy as np
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.values.domain import Box
 from privfed.deep import DCFL
+from privfed.deep.clustering.sketch import TAG_SIZE
 from privfed.deep.training.rounds import Round
 from privfed.questions.slots import Slots
 from tests.deep.population import clients
@@ -22,15 +23,15 @@ def test_the_server_holds_no_update_by_name_and_no_update_at_all_outside_slots()
 
 
 def test_questions_name_no_client() -> None:
-    """Every client is sent the same: the models and landmarks, and nobody's position or name."""
+    """Every client is sent the same: the models and tags, and nobody's update, position or name."""
     X, y = clients(6)
+    X = [np.hstack([rows, rows**2]) for rows in X]
     fitted = DCFL(n_classes=3, rounds=4, learning_rate=0.5, domain=Box(0, 1)).fit(X, y)
     sent = [question_from_bytes(asked.question) for asked, _ in fitted.transcript_.totals()]
-    landmarks = [
-        one.before.landmarks
-        for question in sent
-        if isinstance(one := question.inner if isinstance(question, Slots) else question, Round)
-    ]
-    most = max(one.n_clusters for one in fitted.regrouped_)
-    assert 0 < max(len(rows) for rows in landmarks) <= most < 6
+    inner = [question.inner if isinstance(question, Slots) else question for question in sent]
+    rounds = [one for one in inner if isinstance(one, Round)]
+    landmarks = [one.before.landmarks for one in rounds]
+    assert max(len(rows) for rows in landmarks) == 6
+    assert fitted.models_.shape[1] > TAG_SIZE == max(rows.shape[1] for rows in landmarks)
+    assert all(not len(question.before.models) for question in rounds)
     assert all(np.isfinite(rows).all() for rows in landmarks)

@@ -25,7 +25,7 @@ ARRAYS = st.lists(st.floats(allow_nan=False, width=64), max_size=5).map(np.array
 MEMORIES = st.builds(
     Memory,
     **dict.fromkeys(("structure", "label", "round", "origin", "trainings"), NUMBERS),
-    **dict.fromkeys(("update", "start", "first", "mean", "shown"), st.none() | ARRAYS),
+    **dict.fromkeys(("update", "first", "mean", "shown"), st.none() | ARRAYS),
     sketch=st.none() | st.tuples(NUMBERS, NUMBERS, ARRAYS),
     mass=st.floats(0.0, 1e6),
     labels=st.dictionaries(NUMBERS, NUMBERS, max_size=4),
@@ -47,8 +47,8 @@ def test_what_is_no_memory_is_an_error_that_quotes_nothing() -> None:
     stored = CODEC.to_bytes(Memory(update=np.array([1.5])))
     with pytest.raises(ArgumentError, match="these bytes are no memory of a client that trains"):
         CODEC.from_bytes(stored[:-1])
-    with pytest.raises(FormatError, match="of format 2 is not read"):
-        CODEC.from_bytes(stored.replace(b"trains\x03", b"trains\x02"))
+    with pytest.raises(FormatError, match="of format 3 is not read"):
+        CODEC.from_bytes(stored.replace(b"trains\x04", b"trains\x03"))
 
 
 def test_clipped_rows_share_their_clients_memory() -> None:
