@@ -144,21 +144,13 @@ class Decided(msgspec.Struct, frozen=True):
     changed: bool
 
 
-class Compared(msgspec.Struct, frozen=True):
-    """What clients' held-out rows say: accuracies by name, the best way, its passes, and if clusters lose."""
-
-    accuracy: dict[str, float]
-    best: str
-    passes: int
-    loses: bool
-
-
 class TrainedResult(Outcome, frozen=True, kw_only=True):
     """Holds the result of a run that trains models; the models themselves are in `model.npz`.
 
     `clusters` is each client's cluster, -1 for none, and `accuracy` the share of its own rows that its own
     model gets right; both are None under differential privacy, as no budget is spent on them. Where clients
-    answer from groups of rows, `accuracy` is None. `compared` is None where clients held out no rows.
+    answer from groups of rows, `accuracy` is None. `compared` has accuracies on
+    rows that clients held out, by name, and `found` says which is best; None where no client held any out.
     """
 
     kind: str = "models"
@@ -167,7 +159,8 @@ class TrainedResult(Outcome, frozen=True, kw_only=True):
     clusters: dict[str, int] | None
     accuracy: dict[str, float] | None
     decided: list[Decided]
-    compared: Compared | None = None
+    compared: dict[str, float] | None = None
+    found: str | None = None
 
 
 def holds_models(folder: Path) -> bool:

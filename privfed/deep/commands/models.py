@@ -11,7 +11,7 @@ from rich.table import Table
 
 from privfed.cli.output import draw, in_results, kilobytes, one_table, write_model
 from privfed.cli.progress import RoundProgress
-from privfed.cli.result import Compared, Decided, TrainedResult, claim_from, facts_of_run
+from privfed.cli.result import Decided, TrainedResult, claim_from, facts_of_run
 from privfed.cli.run_folder import Run
 from privfed.core.asking.question import question_from_bytes
 from privfed.core.names import imported
@@ -87,8 +87,7 @@ def write_trained(
         Decided(one.round, one.n_clusters, one.index if np.isfinite(one.index) else None, one.changed)
         for one in model.regrouped_
     ]
-    found = model.comparison_
-    compared = None if found is None else Compared(found.summary, *found.best, found.loses)
+    comparison = model.comparison_
     result = TrainedResult(
         algorithm=run.parameters.algorithm,
         columns=run.source.columns,
@@ -98,7 +97,8 @@ def write_trained(
         clusters=None if private else dict(zip(clients.names, model.labels_.tolist(), strict=True)),
         accuracy=None if private or grouped else _accuracy(model, clients),
         decided=decided,
-        compared=compared,
+        compared=None if comparison is None else comparison.summary,
+        found=None if comparison is None else comparison.found,
         **facts_of_run(model, seconds, "n_clusters", "decided"),
     )
     write_model(folder, model, result)
@@ -128,11 +128,6 @@ def show_trained(result: TrainedResult, folder: Path) -> Table:
     accuracy = "not computed: it would tell of rows that nothing else tells of"
     if scores:
         accuracy = f"{np.mean(scores):.4f} on the rows trained on, {min(scores):.4f} to {max(scores):.4f}"
-    held, compared = "nobody held any out", result.compared
-    if compared is not None:
-        right = ", ".join(f"{name} {value:.3f}" for name, value in compared.accuracy.items())
-        worth = "clusters were not worth it: " * compared.loses
-        held = f"{worth}{right}; best is {compared.best} with {compared.passes} passes over a client's rows"
     facts = {
         "algorithm": f"{result.algorithm}, {result.n_parameters} parameters, {len(result.classes)} classes",
         "protocol": result.protocol,
@@ -140,7 +135,7 @@ def show_trained(result: TrainedResult, folder: Path) -> Table:
         "clients": str(len(result.clients)),
         "clusters": f"{result.n_clusters}, found anew in {changed} of {result.n_iter} rounds",
         "accuracy": accuracy,
-        "held-out rows": held,
+        "held-out rows": result.found or "no client held any out",
         "sent": f"{kilobytes(sent.bytes_per_client)} a client, {sent.exchanges} exchanges",
         "seconds": f"{sent.seconds:.2f}",
     }

@@ -365,9 +365,9 @@ class FederatedModel(Predicting):
         self.regrouped_ = list(outcome.regrouped)
         self.parents_ = np.array(outcome.parents or (-1,) * len(outcome.models), dtype=np.int64)
         self.comparison_ = outcome.comparison
-        if outcome.comparison is not None:
-            outcome.comparison.warn()
-        elif training.held_until:
+        if outcome.comparison is not None and outcome.comparison.loses:
+            warn(f"{outcome.comparison.found} tuned(X, y) makes a client's own model so.")
+        elif outcome.comparison is None and training.held_until:
             warn("clusters were not compared: no client has the five rows of which it would hold one out.")
         self.n_iter_, self.n_features_in_ = training.rounds, clients.n_features
         self._training_ = training

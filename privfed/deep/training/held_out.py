@@ -25,7 +25,7 @@ from privfed.core.values.domain import FloatArray
 from privfed.core.values.numbers import check_whole
 from privfed.deep.training.memory import memory_of
 from privfed.deep.training.rounds import RESOLUTION, Round
-from privfed.errors import ArgumentError, warn
+from privfed.errors import ArgumentError
 
 WAYS = ("cluster", "one model", "alone")
 """What is compared: rows of `Comparison.accuracy`."""
@@ -144,12 +144,12 @@ class Comparison:
         way, _ = self.best
         return way == WAYS[2] or (way == WAYS[1] and not np.array_equal(*self.accuracy[:2]))
 
-    def warn(self) -> None:
-        """Warn where clusters lose."""
+    @property
+    def found(self) -> str:
+        """What was found, in words."""
         way, passes = self.best
-        if self.loses:
-            found = ", ".join(f"{name} {value:.3f}" for name, value in self.summary.items())
-            warn(
-                f"clusters were not worth it. Of the rows that clients held out, models got right: {found}. "
-                f"tuned(X, y) makes a client's best model of these, {way} with {passes} passes over its rows."
-            )
+        right = ", ".join(f"{name} {value:.3f}" for name, value in self.summary.items())
+        return "clusters were not worth it. " * self.loses + (
+            f"Of the rows that clients held out, models got right: {right}. Best is {way} with {passes} "
+            "passes over a client's rows."
+        )

@@ -102,17 +102,13 @@ class Regrouping(Part):
             apart = np.linalg.norm(self.landmarks - tags(shown[None], self.seed), axis=1)
             found = np.where(self.origins == memory.origin, apart, np.inf)
         else:
+            own, size = memory.sketch, self.landmarks.shape[1]
+            sent = own[2] if own is not None and own[:2] == (size, self.seed) else None
             start = self.models[min(memory.origin, len(self.models) - 1)]
-            end = start + self._sketch(memory, shown)
+            end = start + (sketched(shown[None], size, self.seed)[0] if sent is None else sent)
             found = self._landmarks.distances(end, end - start, self.metric)
         memory.label, memory.structure = int(self.labels[int(found.argmin())]), self.before + 1
         memory.labels[self.round] = memory.label
-
-    def _sketch(self, memory: Memory, shown: FloatArray) -> FloatArray:
-        """Return the sketch of what a client shows: the one that it sent, where that is as long."""
-        own, size = memory.sketch, self.landmarks.shape[1]
-        sent = own is not None and own[:2] == (size, self.seed)
-        return own[2] if own is not None and sent else sketched(shown[None], size, self.seed)[0]
 
     @cached_property
     def _landmarks(self) -> Others:

@@ -25,7 +25,7 @@ ARRAYS = st.lists(st.floats(allow_nan=False, width=64), max_size=5).map(np.array
 MEMORIES = st.builds(
     Memory,
     **dict.fromkeys(("structure", "label", "round", "origin", "trainings"), NUMBERS),
-    **dict.fromkeys(("update", "first", "mean", "shown"), st.none() | ARRAYS),
+    **dict.fromkeys(("update", "mean", "shown"), st.none() | ARRAYS),
     sketch=st.none() | st.tuples(NUMBERS, NUMBERS, ARRAYS),
     mass=st.floats(0.0, 1e6),
     labels=st.dictionaries(NUMBERS, NUMBERS, max_size=4),
