@@ -168,7 +168,8 @@ class Year:
                 settings, usage = NodeSettings.read(self.home / name), self.journal(name).usage("rows")
                 told, version = one["told"], self.versions.get(name, __version__)
                 assert usage.fits == self.fits.get(name, 0), name
-                assert told["left"] == left(settings.policy, usage) and told["open"] == []
+                assert told["left"] == left(settings.policy, usage)
+                assert told["open"] == [one.number for one in self.journal(name).fits if not one.closed]
                 assert told["left"]["max_fits"] == settings.policy.max_fits - usage.fits  # type: ignore[operator]
                 assert told["versions"]["privfed"] == version and bool(one["why"]) == (version > "0.5.9")
         return wrong
@@ -432,4 +433,8 @@ def test_fits_and_metrics_go_on_where_the_superlink_the_driver_or_a_node_is_kill
     assert len(model.transcript_.of(Summed)[-1].contributors) == len(year.names) - 1
     year.compare()
     year.start("a")
+    year.compare()
+    # It was not there when the fit was ended, and its owner ends it.
+    (left_open,) = (one.number for one in year.journal("a").fits if not one.closed)
+    command("journal", "end", year.home / "a", left_open)
     year.compare()
