@@ -284,7 +284,8 @@ def doubt_of(folder: Path, transcript: Transcript, rows: list[FloatArray]) -> st
     if run is not None and (terms is None or terms.unit != Unit.USER):
         raise DataError(
             f"the rows are not those of the run in {folder}: they would give other totals, first of "
-            f"{differs}. Their file has changed since, or --truth names another; name one that is as it was."
+            f"{differs}. Their file has changed since, or --truth names another; name one that is as it was. "
+            "A value whose absence was counted in bins is there twice the first edge less the last one."
         )
     return (
         f"the rows do not give the run's totals, first of {differs}: nodes answered from groups of rows, "

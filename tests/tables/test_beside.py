@@ -210,6 +210,23 @@ def test_the_command_has_the_numbers_of_pooled_rows_and_keeps_them(
         assert found[k, "ward=lung"]["mean"] == pytest.approx(lung.mean(), abs=1e-4)
 
 
+def test_a_profile_of_other_columns_is_attacked_with_its_rows_as_they_were_counted(home: Path) -> None:
+    folder = fitted(home)
+    run("profile", folder, "--beside", home / "o.toml", "--no-picture")
+    frame = pl.read_csv(home / "t.csv").with_columns(
+        (pl.col("ward") == name).cast(float).mul(0.5**0.5).alias(f"ward={name}") for name in ("heart", "lung")
+    )
+    columns = ["age", "bmi", "crp", "ward=heart", "ward=lung"]
+    words = ("--columns", ",".join(columns), "--group", "site", "--attack", "disaggregation")
+    for name, gap in (("none", 0.0), ("marked", -60.0)):
+        frame.select("site", *columns).with_columns(pl.col("crp").fill_null(gap)).write_csv(home / name)
+        (home / name).rename(home / f"{name}.csv")
+    asked = ("attack", folder / "profile_beside")
+    assert run(*asked, "--attack", "disaggregation", exit_code=2).output
+    assert run(*asked, "--truth", home / "none.csv", *words, exit_code=2).output
+    assert "disaggregation" in run(*asked, "--truth", home / "marked.csv", *words).stdout
+
+
 WHAT = ("--delta", 1e-6, "--unit", "record", "--neighbours", "add-remove")
 CLAIM = (*WHAT, "--low", "0,0", "--high", "100,60")
 
