@@ -34,7 +34,6 @@ from privfed.core.asking.question import ClientData, question_from_bytes
 from privfed.core.connection import Connection, Engine, Members, Opening
 from privfed.core.record.records import CLIENTS, LOCAL
 from privfed.core.record.transcript import Kept, Transcript, has_begun
-from privfed.core.roles.engine import Client
 from privfed.core.values.domain import FloatArray
 from privfed.core.values.guarantee import Unit
 from privfed.core.values.numbers import check_word
@@ -105,7 +104,6 @@ class Simulation(Engine):
                     f"None for any; got {fault.stage!r}."
                 )
         configuration, policy = opening.configuration, opening.policy or ClientPolicy()
-        private = configuration.privacy is not None
         seeded = configuration.privacy is not None and configuration.privacy.seeded
         positions = range(len(configuration.clients))
         session, sides = opening.protocol.parties(configuration, dict.fromkeys(positions, policy))
@@ -122,11 +120,13 @@ class Simulation(Engine):
         own_logs = [logs.of(i) for i in positions]
         pool = Pool(data, configuration.clients, configuration.seed, own_logs, seeded=seeded)
         stores = [_stores(opening.folder, i, state) for i in positions]
-        clients: dict[int, Client] = {}
-        for i in positions:
-            own = (pool.answerer(i), configuration, policy, stores[i], logs.of(i))
-            clients[i] = assembled(sides[i], *own, program=program)
-        if private and opening.folder is not None and opening.transcript.records:
+        clients = {
+            i: assembled(
+                sides[i], pool.answerer(i), configuration, policy, stores[i], own_logs[i], program=program
+            )
+            for i in positions
+        }
+        if configuration.privacy is not None and opening.folder is not None and opening.transcript.records:
             check_ledgers(opening.folder, configuration, opening.transcript)
         carrier = InProcessEngine(clients, pool, self.faults, np.random.default_rng(configuration.seed))
         return Connection(session=session, carrier=carrier, logs=lambda: logs.where)

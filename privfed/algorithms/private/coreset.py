@@ -226,7 +226,8 @@ def _hashes(scale: Scale, rng: np.random.Generator, n_planes: int) -> HashSums:
 def fitted(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversation[Coreset]:
     """Ask for more cells than noise allows points; return centers that explain all of them (`.decoding`).
 
-    Of rows on a line through the center it returns two cells, so that slabs may follow.
+    Of rows on a line it returns two cells, so that slabs may follow. Cells show only one through the scale's
+    center; another is shown by centers that explain all cells. Three of them lie along a line by chance.
     """
     question = _hashes(scale, rng, min(len(scale.center), FITTED_PLANES))
     found, total = yield from _averaged(scale, question, HASH_SHARE, single=False)
@@ -242,7 +243,11 @@ def fitted(scale: Scale, n_clusters: int, rng: np.random.Generator) -> Conversat
         n_clusters,
         rng,
     )
-    return replace(found, points=_inside(scale, points), weights=np.maximum(weights, 1.0))
+    explaining = replace(found, points=_inside(scale, points), weights=np.maximum(weights, 1.0))
+    middle = np.average(explaining.points, axis=0, weights=explaining.weights)
+    if n_clusters > 3 and _main_direction(replace(scale, center=middle), explaining)[1] >= ON_A_LINE:
+        return found.only(np.argsort(found.weights)[-2:])
+    return explaining
 
 
 def _averaged(

@@ -83,11 +83,13 @@ def test_it_is_for_few_cells_of_few_clusters_above_two() -> None:
     assert not few(50_000, 6, 5, 0.056) and not few(500, 6, 5, 1e-4)
 
 
-def test_of_rows_on_a_line_two_cells_are_left() -> None:
-    """All hyperplanes through a point of the line cut it there; slabs follow, as they do of fewer cells."""
+@pytest.mark.parametrize("beside", [0.0, 0.25])
+def test_of_rows_on_a_line_two_cells_are_left(beside: float) -> None:
+    """Hyperplanes through a point of the line cut it there, and others in several places; slabs follow."""
     places = np.random.default_rng(0).choice([-0.7, -0.3, 0.3, 0.7], (600, 1))
     rows = np.clip(places * np.ones(6) + 0.01 * np.random.default_rng(1).standard_normal((600, 6)), -1, 1)
-    scale, rng = scale_of(rows, 0.056, np.zeros(6)), np.random.default_rng(3)
+    center = beside * np.array([1.0, -1.0] * 3)
+    scale, rng = scale_of(rows, 0.056, center), np.random.default_rng(3)
     asking = start_of(scale, 4, rng)
     ask = next(asking)
     assert isinstance(ask, Ask) and isinstance(ask.question, HashSums)
@@ -95,7 +97,20 @@ def test_of_rows_on_a_line_two_cells_are_left() -> None:
     with pytest.raises(StopIteration) as ended:
         asking.send(Total(Statistics(**exact), (0,), noise_std={"count": 20.0, "sum": 10.0}))
     found = ended.value.value
-    assert (
-        len(found.points) == 2
-        and np.dot(*(found.points / np.linalg.norm(found.points, axis=1)[:, None])) < -0.9
-    )
+    assert len(found.points) == 2
+    apart = np.diff(found.points, axis=0)[0]
+    assert abs(apart.sum()) > 0.9 * np.sqrt(6) * np.linalg.norm(apart)
+    if not beside:
+        assert np.dot(*(found.points / np.linalg.norm(found.points, axis=1)[:, None])) < -0.9
+
+
+def test_clusters_that_lie_apart_are_not_taken_for_a_line() -> None:
+    kept = []
+    for seed in range(20):
+        rows, _ = clusters(500, 6, 5, seed)
+        asking = start_of(scale_of(rows, 0.056), 5, np.random.default_rng(seed))
+        exact = next(asking).question.answer(ClientData(rows), np.random.default_rng(0))
+        with pytest.raises(StopIteration) as ended:
+            asking.send(Total(Statistics(**exact), (0,), noise_std={"count": 20.0, "sum": 10.0}))
+        kept.append(len(ended.value.value.points))
+    assert kept.count(5) >= 18
