@@ -134,7 +134,7 @@ class Report:
             "given": self.given or None,
             # `recovered` above `bound` is no error: the attack used more.
             "remark": f"the attack used more than {self.bound_of}"
-            if self.recovered > self.bound + 1e-9
+            if self.recovered - self.chance > self.bound + 1e-9
             else None,
         }
         details = {name: _plain(value) for name, value in self.details.items()}

@@ -57,7 +57,11 @@ def named(view: View, rows: FloatArray) -> tuple[BoolArray, BoolArray, View]:
     found, gone, seen = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_), set[bytes]()
     scale, middle = np.maximum(rows.std(axis=0), 1e-12), rows.mean(axis=0)
     table = (rows - middle) / scale
-    bits = _distinct(table)
+    # Over how many places the values of each independent column are spread, on a grid by its step.
+    steps = np.array([step_of(column) for column in table.T])
+    _, triangle, order = qr(table, mode="economic", pivoting=True)
+    spread = np.abs(np.diag(triangle)) / len(table) ** 0.5
+    spread_over = (2.0 * pi) ** 0.5 * spread / steps[order[: len(spread)]]
     grouped = all(n != 1 for n, _ in small_totals(view))
     while True:
         listed, parts = np.flatnonzero(~gone), list[FloatArray]()
@@ -70,7 +74,7 @@ def named(view: View, rows: FloatArray) -> tuple[BoolArray, BoolArray, View]:
             for n in [count] if count else range(1, _MOST_ROWS + 1):
                 wanted = (total if count else n * total) - n * middle
                 # How many subsets there are, beside how many places their sums are spread over.
-                places = np.log(np.maximum(bits * n**0.5, 1.0)).sum()
+                places = np.log(np.maximum(spread_over * n**0.5, 1.0)).sum()
                 if n <= len(listed) and log(comb(len(listed), n)) - places < log(CHANCE):
                     fit = _subsets(table[listed], wanted / scale, n)
                     if fit:
@@ -83,17 +87,6 @@ def named(view: View, rows: FloatArray) -> tuple[BoolArray, BoolArray, View]:
         if not parts:
             return found, gone, view
         view = taken_out(view, np.concatenate(parts))
-
-
-def _distinct(table: FloatArray) -> FloatArray:
-    """Return over how many places the values of each independent column are spread, (n_columns,).
-
-    A column of values on a grid has the grid's step. Columns that follow from others add none.
-    """
-    steps = np.array([step_of(column) for column in table.T])
-    _, triangle, order = qr(table, mode="economic", pivoting=True)
-    spread = np.abs(np.diag(triangle)) / len(table) ** 0.5
-    return np.asarray((2.0 * pi) ** 0.5 * spread / steps[order[: len(spread)]])
 
 
 def step_of(column: FloatArray) -> float:
@@ -125,11 +118,13 @@ def small_totals(view: View, most: int = _MOST_ROWS) -> Iterator[tuple[int, Floa
 
 def _subsets(table: FloatArray, total: FloatArray, n: int) -> list[set[int]]:
     """Return the subsets of n rows that add up to a total."""
-    larger = n - n // 2
-    near = np.argsort(np.square(table - total / n).sum(axis=1))[: most_of(len(table), larger)]
+    larger, most = n - n // 2, len(table)
+    while comb(most, larger) > _MOST_SUBSETS:
+        most = int(0.95 * most)
+    near = np.argsort(np.square(table - total / n).sum(axis=1))[:most]
     directions = np.random.default_rng(0).normal(size=(table.shape[1], 2))
     along, error = table[near] @ directions, _ERROR * n * np.abs(directions).sum(axis=0)
-    first, second = (subsets_of(len(near), size) for size in (n // 2, larger))
+    first, second = (_subsets_of(len(near), size) for size in (n // 2, larger))
     left, sums = total @ directions - along[first].sum(axis=1), along[second].sum(axis=1)
     order = np.argsort(sums[:, 0])
     low, high = (np.searchsorted(sums[order, 0], left[:, 0] + by) for by in (-error[0], error[0]))
@@ -145,14 +140,7 @@ def _subsets(table: FloatArray, total: FloatArray, n: int) -> list[set[int]]:
     return found if len(fits) <= _MOST_FITS else []
 
 
-def most_of(n_rows: int, size: int) -> int:
-    """Return of how many rows all subsets of a size can be tried."""
-    while comb(n_rows, size) > _MOST_SUBSETS:
-        n_rows = int(0.95 * n_rows)
-    return n_rows
-
-
 @lru_cache(maxsize=4)
-def subsets_of(n_rows: int, size: int) -> IntArray:
+def _subsets_of(n_rows: int, size: int) -> IntArray:
     """Return all subsets of a size, (n_subsets, size)."""
     return np.array(list(combinations(range(n_rows), size)), dtype=np.intp).reshape(comb(n_rows, size), size)

@@ -111,7 +111,12 @@ class System:
             n = _count(one, total.values, added) if by_row else float(len(total.clients))
             parts.append((added, total.values, total.noise, total.clients, n))
         if not parts and client is None and "centers" in view.result:
-            added = _offsets(units, view.result["centers"])
+            # Offsets of a cluster's rows from its final center add up to zero.
+            rows, centers = np.concatenate([unit.features for unit in units]), view.result["centers"]
+            ranges = Ranges(rows.min(axis=0), rows.max(axis=0), len(rows))
+            cells = Equations(0, LloydSums(ranges=ranges, centers=centers), ("count", "sum"), ())
+            of = cells.parts(cells.of_units(units))
+            added = (of["sum"] - of["count"][:, :, None] * centers).reshape(len(units), -1)
             nothing = np.zeros(added.shape[1])
             parts.append((added, nothing, nothing, (0,), math.nan))
         if not parts:
@@ -265,11 +270,3 @@ def _count(one: Equations, total: FloatArray, units: FloatArray) -> float:
         if np.allclose(values.reshape(len(units), -1).sum(axis=1), 1.0, rtol=0.0, atol=1e-6):
             return float(max(1.0, np.rint(totals[name].sum())))
     return math.nan
-
-
-def _offsets(units: Sequence[ClientData], centers: FloatArray) -> FloatArray:
-    """Return what units add to equations of final centers: offsets of a cluster's rows add up to zero."""
-    rows = np.concatenate([unit.features for unit in units])
-    question = LloydSums(ranges=Ranges(rows.min(axis=0), rows.max(axis=0), len(rows)), centers=centers)
-    answers = question.answer_all(units, [np.random.default_rng(0)] * len(units))
-    return np.stack([(one["sum"] - one["count"][:, None] * centers).ravel() for one in answers])

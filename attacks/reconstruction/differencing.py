@@ -134,7 +134,8 @@ class Differencing(PassiveAttack[Points]):
             points=points,
             client=self.client,
             confidence=confidence,
-            evidence=evidence.partitions,
+            # Known rows tell more than linear algebra on cells.
+            evidence=() if prior.known else evidence.partitions,
             without_access=prior.guesses(max(n_guesses, 1), rng),
         )
 

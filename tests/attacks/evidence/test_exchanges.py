@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from privfed import Box, DWFKMeans, attacks
+from privfed import Box, DPKMeans, DWFKMeans, Privacy, attacks
 from privfed.attacks import EnumeratedDomain, Membership, Prior, Status, Truth, evaluate
 from privfed.attacks.evidence.exchanges import exchanged
 from privfed.core.record.records import View
@@ -92,6 +92,33 @@ def test_the_observer_of_a_model_has_a_witness_for_equal_rows_alone():
     found = Membership(rows, units=30).run(view, Prior(sample=rows[::3]), np.random.default_rng(0))
     report = evaluate(found, Truth(np.array_split(rows[:30], 3), members=np.arange(60) < 30))
     assert np.flatnonzero([one is Status.NOT_CERTAIN for one in report.statuses]).tolist() == [0, 40]
+
+
+def test_pairs_with_the_same_sum_are_no_witness_for_whoever_sees_the_model_alone():
+    rows = np.random.default_rng(0).integers(1, 6, (60, 2)).astype(float)
+    model = DWFKMeans(3, protocol="masked", random_state=0).fit(np.array_split(rows[:30], 3))
+    found = Membership(rows, units=30).run(
+        model.transcript_.view("observer"), Prior(sample=rows[::3]), np.random.default_rng(0)
+    )
+    inside, outside = ({row.tobytes() for row in part} for part in (rows[:30], rows[30:]))
+    open_ = found.others(Truth(np.array_split(rows[:30], 3), members=np.arange(60) < 30))
+    twins = [row.tobytes() in (outside if i < 30 else inside) for i, row in enumerate(rows)]
+    assert any(twins) and not (open_ & ~np.array(twins)).any()
+
+
+@pytest.mark.filterwarnings("ignore:epsilon=1000.0 promises very little")
+@pytest.mark.parametrize(("epsilon", "hidden"), [(1.0, True), (1000.0, False)])
+def test_noise_is_a_witness_only_where_it_hides_a_row(epsilon, hidden):
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (60, 2))
+    claim = Privacy(
+        epsilon=epsilon, delta=1e-5, unit="record", domain=Box(-1, 1), neighbours="add-remove", noise_seed=0
+    )
+    model = DPKMeans(3, protocol="masked", privacy=claim, random_state=0).fit(np.array_split(rows[:30], 3))
+    found = Membership(rows, listed=1.0).run(
+        model.transcript_.view("server"), Prior(sample=rows[::3]), np.random.default_rng(0)
+    )
+    open_ = found.others(Truth(np.array_split(rows[:30], 3), members=np.arange(60) < 30))
+    assert open_.all() if hidden else not open_.any()
 
 
 def test_possible_rows_that_are_not_claimed_have_a_witness_and_claimed_ones_none():

@@ -40,7 +40,7 @@ def view_of(members, kind=DWFKMeans, fits=1, **words):
 )
 def test_rows_of_small_totals_are_named_whatever_put_them_together(words, least):
     members, candidates = listed(scale(load_wine().data), 0)
-    found = np.flatnonzero(named(view_of(members, **words), candidates))
+    found = np.flatnonzero(named(view_of(members, **words), candidates)[0])
     assert len(found) >= least and found.max() < len(members)
 
 
@@ -48,7 +48,7 @@ def test_rows_of_small_totals_are_named_whatever_put_them_together(words, least)
 def test_half_of_the_members_unlisted_is_no_reason_for_a_false_claim(words):
     members, candidates = listed(scale(load_wine().data), 1)
     left = candidates[len(members) // 2 :]
-    found = np.flatnonzero(named(view_of(members, **words), left))
+    found = np.flatnonzero(named(view_of(members, **words), left)[0])
     assert len(found) and found.max() < len(members) - len(members) // 2
 
 
@@ -58,7 +58,7 @@ def test_where_many_subsets_fit_nobody_is_named_by_chance(n_columns, decimals):
     """In two columns the first subset that fits is the true one in two cases of three."""
     rows = np.round(np.random.default_rng(0).normal(size=(160, n_columns)), decimals)
     members, candidates = listed(rows, 0)
-    found = np.flatnonzero(named(view_of(members), candidates))
+    found = np.flatnonzero(named(view_of(members), candidates)[0])
     alike = (candidates[found][:, None] == members[None]).all(axis=2).any(axis=1)
     assert alike.all()
 
@@ -67,13 +67,13 @@ def test_categories_and_rows_that_occur_twice_are_not_named():
     rng = np.random.default_rng(0)
     kinds = np.hstack([np.eye(4)[rng.integers(4, size=160)], np.eye(3)[rng.integers(3, size=160)]])
     members, candidates = listed(kinds, 0)
-    assert not named(view_of(members), candidates).any()
+    assert not named(view_of(members), candidates)[0].any()
     members, candidates = listed(scale(load_wine().data), 0)
     twice = np.concatenate([candidates, candidates])
-    assert not named(view_of(members), twice).any()
+    assert not named(view_of(members), twice)[0].any()
 
 
 def test_sums_with_noise_name_nobody():
     members, candidates = listed(scale(load_wine().data), 0)
     privacy = Privacy(epsilon=8, delta=1e-5, unit="record", domain=Box(-5, 5), neighbours="add-remove")
-    assert not named(view_of(members, DPKMeans, privacy=privacy), candidates).any()
+    assert not named(view_of(members, DPKMeans, privacy=privacy), candidates)[0].any()
