@@ -133,7 +133,13 @@ def begun(agreement: Agreement, position: int, data_set: str, order: int | None)
     if terms is None:
         return fit
     claim = claim_of(terms, order)
-    facts = {name: getattr(claim, name) for name in ("epsilon", "delta", "unit", "neighbours", "mechanism")}
+    facts = {
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "unit": claim.unit,
+        "neighbours": claim.neighbours,
+        "mechanism": claim.mechanism,
+    }
     steps = None if claim.steps is None else msgspec.json.encode(claim.steps)
     return fit | facts | {"noise": str(terms.noise), "steps": steps, "renyi": claim.order}
 
@@ -143,7 +149,10 @@ def raw(fits: Iterable[FitLine]) -> list[dict[str, Any]]:
     found, sets = list[dict[str, Any]](), dict[str, set[str]]()
     for fit in fits:
         known = sets.setdefault(fit.data_set, set())
-        kept = asdict(fit) | {one: bytes.fromhex(getattr(fit, one)) for one in _DIGESTS}
+        kept = asdict(fit) | {
+            "agreement": bytes.fromhex(fit.agreement),
+            "parties": bytes.fromhex(fit.parties),
+        }
         # A line counts one where the set of clients is new; a journal counts that anew.
         kept["losses"] -= fit.gave and bool(known) and fit.parties not in known
         known.update([fit.parties] * fit.gave)

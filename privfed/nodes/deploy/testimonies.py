@@ -141,8 +141,8 @@ def carried(
             position = agreement.registry.clients.index(testimony.lost)
             known = fits.setdefault(agreement.digest, begun(agreement, position, data_set, policy.order))
             known["began"] = min(known["began"], one.began)
-            for name in ("answered", "losses"):
-                known[name] = max(known.get(name, 0), getattr(one, name))
+            known["answered"] = max(known.get("answered", 0), one.answered)
+            known["losses"] = max(known.get("losses", 0), one.losses)
             protections.add(protection_of(policy, agreement.configuration))
     # Exact or grouped rows come before private ones: no later claim holds for them.
     about = {"protection": min(protections), "cells": sorted(cells), "groups": None}
