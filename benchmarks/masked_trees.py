@@ -42,8 +42,8 @@ DEFAULT = "client,lost,set-up,round"
 
 def apart() -> None:
     """Let each client compute all by itself, as on a machine of its own."""
-    masked, shared = (import_module(f"privfed.protocols.{one}") for one in ("masked.masked", "crypto.shared"))
-    masked.InOneProcess = lambda: shared.APART  # type: ignore[attr-defined]
+    masked, keys = (import_module(f"privfed.protocols.{one}") for one in ("masked.masked", "crypto.keys"))
+    masked.InOneProcess = lambda: keys.APART  # type: ignore[attr-defined]
 
 
 def fit_of(clients: int, entries: int) -> Any:

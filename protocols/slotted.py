@@ -22,7 +22,7 @@ from privfed.core.agreed.policy import ClientPolicy
 from privfed.core.asking.question import Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.roles.conversation import Total, changed
-from privfed.core.roles.engine import Answerer, ClientSide, Exchange, Replies
+from privfed.core.roles.engine import Answerer, ClientSide, Replies
 from privfed.core.roles.secure_sum import (
     Assumptions,
     Relays,
@@ -382,7 +382,13 @@ class SlottedSession:
 
     def found(self) -> Steps[None]:
         """Set up the group whose clients share the secret."""
-        yield from changed(self._relay.open(), _wrapped, _unwrapped)
+        yield from changed(
+            self._relay.open(),
+            lambda one: replace(
+                one, requests={i: encode(ForGroup(data)) for i, data in one.requests.items()}
+            ),
+            _unwrapped,
+        )
 
     def sum(self, question: Question, index: int, cohort: int, upcoming: tuple[int, ...]) -> Steps[Total]:
         """Open a total of the inner sum, whose question names the group."""
@@ -393,12 +399,8 @@ class SlottedSession:
         return self._inner.close()
 
 
-def _wrapped(exchange: Exchange) -> Exchange:
-    """Wrap the requests of the group's set-up in `ForGroup` messages."""
-    return replace(exchange, requests={i: encode(ForGroup(data)) for i, data in exchange.requests.items()})
-
-
 def _unwrapped(replies: Replies) -> Replies:
+    """Return what the `ForGroup` messages of a group's set-up bring."""
     read: Replies = []
     for client, data in replies:
         try:

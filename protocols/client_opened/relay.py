@@ -33,13 +33,12 @@ from privfed.protocols.client_opened.scheme import (
 from privfed.protocols.crypto.keys import new_secret
 from privfed.protocols.setup.advertising import with_keys
 from privfed.protocols.setup.ceilings import Ceiling
-from privfed.protocols.setup.parties import Coordinator
+from privfed.protocols.setup.parties import NO_KEY, Coordinator
 from privfed.protocols.setup.rules import bitmap
 from privfed.protocols.setup.setup_messages import Advertisement, part
 from privfed.protocols.setup.simulated import MAX_BEHIND
 
 DOUBTED = "the leader's box did not bring a client what others got, and no evidence says who of the two lies"
-APART = "it or another says that they agreed on no key, and no evidence says who of the two lies"
 """Why two clients are left out of the fit."""
 
 
@@ -306,7 +305,7 @@ class Relay(Coordinator):
             # Who is not asked needs no key, so that only members say that they lack that of another one.
             refused = sorted((i, code) for i, code in self._refused.items() if i in missing)
             edges = {i: j for i, code in refused for j in {*members} & {*present} if code == f"box:{j}"}
-            self._leave(edges.items(), APART)
+            self._leave(edges.items(), NO_KEY)
             # Who complained of a client that left with another is asked again without it.
             self._lose({*missing, *self._out} - (edges.keys() - self._out.keys()), "collect")
             contributors = tuple(i for i in members if i not in self._lost)

@@ -168,9 +168,7 @@ def agree(secret: bytes | X25519PrivateKey, public: bytes) -> bytes:
         raise CryptographyError("unusable public key") from None
 
 
-@lru_cache(maxsize=1024)
-def _parsed_public(public: bytes) -> X25519PublicKey:
-    return X25519PublicKey.from_public_bytes(public)
+_parsed_public = lru_cache(maxsize=1024)(X25519PublicKey.from_public_bytes)
 
 
 def parsed(secret: bytes | X25519PrivateKey) -> X25519PrivateKey:

@@ -7,7 +7,7 @@ list, and for cohorts that are drawn, keys come with later requests, to neighbou
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
@@ -20,7 +20,7 @@ from privfed.core.roles.secure_sum import Steps
 from privfed.core.stored.encoding import Refusal, encode
 from privfed.errors import MessageError
 from privfed.protocols.crypto.keys import KEY_BYTES, new_secret
-from privfed.protocols.crypto.shamir import Bytes, Flags, rows
+from privfed.protocols.crypto.shamir import Flags, rows
 from privfed.protocols.masked.client_state import box_bytes
 from privfed.protocols.masked.history import History
 from privfed.protocols.masked.masked_messages import (
@@ -53,8 +53,8 @@ class Coming:
         neighbours: places of the neighbours of each, of shape (n, d).
         back: the column in which each stands in its neighbours' rows, of shape (n, d).
         numbers: the block's numbers.
-        joined: clients that took part when the block was prepared first.
         preparations: what has arrived, by client.
+        awaited: client -> those whose capsules it still waited for when it was first asked to prepare.
         used: its highest number that was asked.
     """
 
@@ -63,8 +63,8 @@ class Coming:
     neighbours: Places
     back: Places
     numbers: range
-    joined: frozenset[int]
     preparations: dict[int, Preparation] = field(default_factory=dict)
+    awaited: dict[int, frozenset[int]] = field(default_factory=dict)
     used: int = 0
 
     @cached_property
@@ -84,6 +84,13 @@ class Coming:
             boxes = rows(one.boxes, box_bytes(len(self.numbers)))
             self.made[self.cohort.place[client]] = boxes[:, :KEY_BYTES].any(axis=1)
 
+    def without_box(self, joined: Container[int]) -> Iterator[tuple[int, int]]:
+        """Return pairs of clients that joined, of which the first prepared and made no box for the second."""
+        for place, column in np.argwhere(~self.made).tolist():
+            one, other = (self.cohort.members[i] for i in (place, self.neighbours[place, column]))
+            if one in self.preparations and other in joined:
+                yield one, other
+
     @property
     def lengths(self) -> tuple[int, ...]:
         """How long boxes, R, commitments and hashes of keys of a preparation have to be."""
@@ -100,16 +107,6 @@ class Coming:
             ]
         )
 
-    def recovery_of(self, client: int, number: int) -> Bytes:
-        """Return R of a member for a number, uint8 of shape (d, 32)."""
-        secrets = rows(self.preparations[client].recovery, KEY_BYTES)
-        found: Bytes = secrets.reshape(len(self.numbers), -1, KEY_BYTES)[self.numbers.index(number)]
-        return found
-
-    def commitment_of(self, client: int, number: int, kind: int) -> bytes:
-        """Return the hash of a member's b (kind 0) or e (kind 1) for a number."""
-        return part(self.preparations[client].commitments, 2 * self.numbers.index(number) + kind, KEY_BYTES)
-
 
 class Announced:
     """Numbers blocks of future sums, and keeps what clients prepare for them.
@@ -117,38 +114,37 @@ class Announced:
     Args:
         agreement: configuration and registry.
         session: the fit's session.
+
+    Attributes:
+        coming: number of a block -> what was prepared for it.
+        late: clients that came too late for a block, which was given up for that.
     """
 
     def __init__(self, agreement: Rules, session: bytes) -> None:
         self._agreement, self._session, self._highest = agreement, session, 0
-        self.coming: dict[int, Coming] = {}
+        self.coming, self.late = dict[int, Coming](), set[int]()
 
-    def slots(self, labels: Iterable[int], joined: Iterable[int]) -> tuple[Slot, ...]:
-        """Give each cohort that may come next a block, unless it has one.
-
-        Args:
-            labels: the cohorts.
-            joined: clients that take part.
-        """
+    def slots(self, labels: Iterable[int]) -> tuple[Slot, ...]:
+        """Give each cohort that may come next a block, unless it has one."""
         have = {coming.label for coming in self.coming.values()}
         for label in dict.fromkeys(labels):
             if label not in have and len(have) < MOST_SLOTS - 1:
                 have.add(label)
-                self._begin(label, joined)
+                self._begin(label)
         return tuple(Slot(block, coming.label) for block, coming in self.coming.items())
 
-    def _begin(self, label: int, joined: Iterable[int]) -> int:
+    def _begin(self, label: int) -> int:
         """Return a block that no sum had before: clients bind each block to the cohort they prepared."""
         self._highest += 1
         cohort, numbers = self._agreement.cohort(label), self._agreement.numbers(self._highest)
         graph = self._agreement.graph(self._session, label).rows(np.arange(len(cohort.members)))
-        self.coming[self._highest] = Coming(cohort, label, *graph, numbers, frozenset(joined))
+        self.coming[self._highest] = Coming(cohort, label, *graph, numbers)
         return self._highest
 
-    def next_of(self, cohort: int, joined: Iterable[int]) -> tuple[int, int]:
+    def next_of(self, cohort: int) -> tuple[int, int]:
         """Return the lowest block that a cohort has, else a new one, and the number of its next sum."""
         known = [block for block, coming in self.coming.items() if coming.label == cohort]
-        block = min(known) if known else self._begin(cohort, joined)
+        block = min(known) if known else self._begin(cohort)
         coming = self.coming[block]
         return block, max(coming.used + 1, coming.numbers[0])
 
@@ -240,15 +236,17 @@ class Preparing(Coordinator):
             slots: the sums.
             last: whether it has to prepare them now, whatever keys it still waits for.
         """
-        joined, chosen = self._channels, list[Slot]()
+        chosen = list[Slot]()
         for slot in self._announced.lacking(client, slots):
+            members = self._agreement.cohort(slot.cohort).place
             if not self._is_small:
                 self._pairing.want(client, self._neighbours(slot.cohort, client))
-            members = self._agreement.cohort(slot.cohort).place
-            if not last and self._pairing.waits(client, members, joined):
+            awaited = self._pairing.awaited(client)
+            if not last and any(j in members and j in self._channels for j in awaited):
                 # Blocks are prepared in their order: chains go forward only.
                 break
             chosen.append(slot)
+            self._announced.coming[slot.block].awaited.setdefault(client, awaited)
         return tuple(chosen), self._pairing.offered(client), self._pairing.capsules(client)
 
     def _neighbours(self, cohort: int, client: int) -> tuple[int, ...]:
@@ -274,7 +272,12 @@ class Preparing(Coordinator):
     def _prepared(self, client: int, data: bytes, number: int) -> None:
         """Read the reply of a client that was asked to join, or to prepare."""
         if client not in self._channels:
-            self._joined(client, data)
+            joining = self._joining(client, data, "agree", Agreed)
+            if isinstance(joining, Refusal):
+                self._unprepared[client] = joining.code
+            else:
+                self._unprepared.pop(client, None)
+                self._stand[client] = joining.head
             return
         reply = self._opened(client, data, number, "prepare", Prepared)
         if isinstance(reply, Refusal):
@@ -294,18 +297,9 @@ class Preparing(Coordinator):
         if self._delivery is not None:
             self._delivery.lead(client, reply.invitations, name)
 
-    def _joined(self, client: int, data: bytes) -> None:
-        """Read the reply to the list."""
-        reply = self._joining(client, data, "agree", Agreed)
-        if isinstance(reply, Refusal):
-            self._unprepared[client] = reply.code
-        else:
-            self._unprepared.pop(client, None)
-            self._stand[client] = reply.head
-
     def _block(self, cohort: int, needed: int, excluded: set[int]) -> Steps[tuple[int, int]]:
         """Return a block that enough of a cohort have prepared, if need be just now, and its next number."""
-        block, number = self._announced.next_of(cohort, self._channels)
+        block, number = self._announced.next_of(cohort)
         if len(self._announced.coming[block].preparations.keys() - excluded) >= needed:
             return block, number
         slots, members = (Slot(block, cohort),), self._agreement.cohort(cohort).members
@@ -317,9 +311,8 @@ class Preparing(Coordinator):
                 return (yield from self._block(cohort, needed, excluded))
             self._missed = set(self._listed) - set(self._channels)
             self._require(self._channels, members, "agree", self._unprepared)
-            self._announced.coming[block].joined = frozenset(self._channels)
         if not self._is_small:
-            yield from self._agree(number, slots, members)
+            yield from self._agree(number, cohort)
         requests = self._ask_to_prepare(number, slots, ())
         leader = min(self._channels)
         if self._delivery is not None and self._delivery.leader is None:
@@ -338,13 +331,15 @@ class Preparing(Coordinator):
         )
         self._rejected |= rejected
 
-    def _agree(self, number: int, slots: tuple[Slot, ...], members: tuple[int, ...]) -> Steps[None]:
+    def _agree(self, number: int, cohort: int) -> Steps[None]:
         """Have the members of a cohort agree on keys, where they lack some."""
         if self._delivery is not None and self._delivery.leader is None:
             self._pairing.want(min(self._channels), self._listed, alone=True)
         requests = {}
         for client, channel in self._channels.items():
-            ahead = ((), *self._ahead(client, slots)[1:])
+            if client in self._agreement.cohort(cohort).place:
+                self._pairing.want(client, self._neighbours(cohort, client))
+            ahead = self._ahead(client, ())
             if ahead[1]:
                 requests[client] = channel.down.seal(number, "prepare", PrepareRequest(*ahead))
         if requests:

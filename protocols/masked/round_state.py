@@ -77,6 +77,9 @@ class RoundState:
     """Tracks one sum of a cohort, and what happened to each of its clients.
 
     Attributes:
+        label: that of the cohort.
+        is_proven: whether clients prove their answers.
+        most_liars: half of a member's neighbours: no secret opens where more give wrong shares.
         prepared: P, clients whose preparation arrived and that have at least t prepared neighbours.
         living: U, clients whose upload arrived.
         answers: client -> its unmasking.
@@ -103,12 +106,14 @@ class RoundState:
         doubted: Container[int] = (),
     ) -> None:
         self.number, (self.grid, self._layout) = number, grid
+        self.is_proven = isinstance(self.grid, ProvenGrid)
         self._history, self._head = history, head
         self._session, self._index, self._question = session, index, question
         self._configuration = agreement.configuration
-        self._coming, self._cohort = coming, coming.cohort
-        self._threshold = agreement.threshold(coming.label)
+        self._coming, self._cohort, self.label = coming, coming.cohort, coming.label
+        self._threshold, self._at = agreement.threshold(coming.label), coming.numbers.index(number)
         self._neighbours, self._back = coming.neighbours, coming.back
+        self.most_liars = int(self._neighbours.shape[1]) // 2
         members = self._cohort.members
         self._is_prepared = self._core(chosen)
         self.prepared = tuple([members[place] for place in np.flatnonzero(self._is_prepared).tolist()])
@@ -130,18 +135,8 @@ class RoundState:
         self.doubted: dict[int, list[int]] = {}
 
     def _core(self, prepared: Container[int]) -> Flags:
-        """Leave out clients that would refuse, and cannot be recovered.
-
-        They have too few prepared neighbours, or no key with one of them, so that a box between the two is
-        empty: of such pairs those with the most go first, who joined late or encapsulated wrongly.
-        """
+        """Leave out clients that would refuse, and cannot be recovered: too few neighbours are prepared."""
         flags = np.array([i in prepared for i in self._cohort.members])
-        empty = ~self._coming.made & flags[:, None] & flags[self._neighbours]
-        empty |= empty[self._neighbours, self._back]
-        while (empty := empty & flags[:, None] & flags[self._neighbours]).any():
-            lacking = empty.sum(axis=1)
-            # Of a pair by itself either may have lied to the other: both go.
-            flags[lacking > 0 if lacking.max() == 1 else lacking.argmax()] = False
         while True:
             kept = flags & (flags[self._neighbours].sum(axis=1) >= self._threshold)
             if np.array_equal(kept, flags):
@@ -163,21 +158,6 @@ class RoundState:
     def wrong(self) -> Iterator[tuple[int, int]]:
         """Pairs of clients: who dealt a share, and who gave another one; one of the two lied."""
         return ((self._cohort.members[one], self._cohort.members[other]) for one, other in self._wrong)
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether clients prove their answers."""
-        return isinstance(self.grid, ProvenGrid)
-
-    @property
-    def most_liars(self) -> int:
-        """Half of a member's neighbours: no secret opens where more give wrong shares."""
-        return int(self._neighbours.shape[1]) // 2
-
-    @property
-    def label(self) -> int:
-        """The cohort's label."""
-        return self._coming.label
 
     def is_cut_off(self, left: Container[int]) -> bool:
         """Say whether some prepared client has too few neighbours left to open its secrets."""
@@ -211,7 +191,7 @@ class RoundState:
         brought = chosen & ~self._coming.brought[place]
         kind: Any = partial(ProvenRequest, challenge=self._head) if self.is_proven else CollectRequest
         made: CollectRequest = kind(
-            self._coming.label,
+            self.label,
             self._index,
             history,
             self._history,
@@ -402,7 +382,8 @@ class RoundState:
         dead, members, masks, adds = self._cohort.members[place], self._cohort.members, [], []
         pad = recovery_pad(secret, self._session, self.number, dead, self._neighbours.shape[1])
         columns = np.flatnonzero(self._is_living[self._neighbours[place]])
-        seeds = (self._coming.recovery_of(dead, self.number) ^ pad)[columns].tobytes()
+        recovery = part(self._coming.preparations[dead].recovery, self._at, KEY_BYTES * len(pad))
+        seeds = (rows(recovery, KEY_BYTES) ^ pad)[columns].tobytes()
         places = self._neighbours[place, columns].tolist()
         others, prefix = [members[other] for other in places], pair_prefix(self._header)
         streams = pair_streams(seeds, prefix, dead, others, self._layout.size)
@@ -455,15 +436,16 @@ class RoundState:
 
         def accept(place: int, secret: bytes) -> bool:
             client, which = self._cohort.members[place], ("self", "recovery").index(kind)
-            committed = self._coming.commitment_of(client, self.number, which)
-            return equal(commitment(kind, secret, self._session, self.number, client), committed)
+            committed = self._coming.preparations[client].commitments
+            made = commitment(kind, secret, self._session, self.number, client)
+            return equal(made, part(committed, 2 * self._at + which, KEY_BYTES))
 
         opened, failed = shares.open(targets.tolist(), accept)
         if failed:
-            names = [self._cohort.members[place] for place in failed]
+            names = [self._configuration.name_of(self._cohort.members[place]) for place in failed]
             raise IntegrityError(
-                f"shares of the secrets of clients {names} do not give what these committed to in sum "
-                f"{self.number}: a client sent wrong shares, or too few answered. Nothing was opened; ask "
-                "again."
+                f"shares of the secrets of clients {', '.join(names)} do not give what these committed to in "
+                f"sum {self.number}: a client sent wrong shares, or too few answered. Nothing was opened; "
+                "ask again."
             )
         return opened

@@ -32,6 +32,7 @@ from privfed.protocols.masked.preparing import Preparing
 from privfed.protocols.masked.round_state import UNMASK, RoundState
 from privfed.protocols.masked.statements import ProvenGrid, words_of
 from privfed.protocols.setup.ceilings import Ceiling
+from privfed.protocols.setup.parties import NO_KEY
 from privfed.protocols.setup.rules import check_cohort, needed_to_open
 from privfed.protocols.setup.setup_messages import Slot, Stage
 from privfed.protocols.valid.proof import ceiling, new_sigma, sigma_hash_of
@@ -111,17 +112,19 @@ class MaskedSession(Preparing):
         for client in members:
             words_of(data, len(members), self._agreement.configuration, client)
         while True:
-            out = len(self._out)
+            if (led := self._delivery) is not None and led.leader in self._out and not led.n_totals:
+                # Others may not have its secret: another client draws one, before a total is checked by it.
+                yield from self.open()
             state = yield from self._collected(data, index, cohort, upcoming)
             # A sum in which a client complained is not unmasked, whoever lied.
-            if len(self._out) == out:
+            if self._out.keys().isdisjoint(state.prepared):
                 self._require_neighbours(state, state.living, members, "collect")
                 if state.is_proven:
-                    yield from self._prove(state)
                     # Who violates its statement is lost to this sum, which goes on.
-                    out = len(self._out)
+                    yield from self._prove(state)
                     self._require_neighbours(state, state.living, members, "prove")
-                yield from self._unmask(state, self._announced.slots((), self._channels))
+                out = len(self._out)
+                yield from self._unmask(state, self._announced.slots(()))
                 few = len(state.answers) < needed or state.is_cut_off(state.answers)
                 if len(self._out) == out or not few:
                     self._require_neighbours(state, state.answers, members, "unmask")
@@ -154,6 +157,12 @@ class MaskedSession(Preparing):
         astray = self._history.joined(self._stand)
         self._unprepared |= dict.fromkeys(astray, "history")
         excluded |= astray
+        missing = list(coming.without_box(self._channels.keys() - excluded))
+        # Who still waited for another's capsule when it prepared has no key: that one came late.
+        waited = {(i, j) for i, j in missing if j in coming.awaited.get(i, ())}
+        self._leave((pair for pair in missing if pair not in waited), NO_KEY)
+        late = {j for _, j in waited}
+        excluded |= late | self._out.keys()
         chosen = coming.preparations.keys() - excluded
         self._require(chosen, members, "prepare", self._unprepared)
         words = words_of(question, len(members), self._agreement.configuration)
@@ -167,9 +176,9 @@ class MaskedSession(Preparing):
         state = RoundState(
             self._agreement, self._session, number, index, question, coming, chosen, words, *heads, doubted
         )
-        late = self._channels.keys() & set(members) - coming.joined
-        if late - set(state.prepared):
+        if late - self._announced.late:
             # Who joined after the others had prepared can be in their next block only.
+            self._announced.late |= late
             self._announced.coming.pop(block, None)
         self._require(set(state.prepared), members, "prepare", self._unprepared)
         if self._delivery is not None:
@@ -182,7 +191,7 @@ class MaskedSession(Preparing):
         state.rejected, self._rejected = self._rejected, {}
         state.rejected |= {i: why for i, why in self._out.items() if i in members}
         self._ceiling = Ceiling.of(self._agreement.configuration, words=8 * words[1].size, proof=proof)
-        yield from self._collect(state, self._announced.slots(upcoming or (cohort,), self._channels))
+        yield from self._collect(state, self._announced.slots(upcoming or (cohort,)))
         return state
 
     def _collect(self, state: RoundState, slots: tuple[Slot, ...]) -> Steps[None]:

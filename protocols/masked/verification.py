@@ -123,6 +123,11 @@ class Delivery:
         session: the fit's session.
         listed: positions of the clients of the list.
         earlier: what was kept of the totals of earlier set-ups, in order.
+
+    Attributes:
+        n_totals: how many totals were opened in this set-up.
+        leader: the client that drew the clients' secret; None before.
+        head: that of the chain over all totals.
     """
 
     def __init__(
@@ -131,7 +136,7 @@ class Delivery:
         self._session, self._digest = session, agreement.digest
         self._kept = totals_kept(agreement.configuration)
         self._totals: list[OpenedSum] = []
-        self._n_totals = 0
+        self.n_totals = 0
         self._heard = dict.fromkeys(listed, 0)
         self._invited: set[int] = set()
         self._boxes: dict[int, bytes] = {}
@@ -158,7 +163,7 @@ class Delivery:
 
     def request(self, client: int, collect: CollectRequest) -> Message:
         """Return what one client is sent: the totals that it lacks, and the question."""
-        behind = self._n_totals - self._heard[client]
+        behind = self.n_totals - self._heard[client]
         totals = tuple(self._totals[-behind:]) if behind else ()
         if client in self._invited:
             return VerifiedRequest(collect, self.leader or 0, b"", totals)
@@ -166,7 +171,7 @@ class Delivery:
 
     def heard(self, client: int) -> None:
         """Note that a client answered, and so has the clients' secret and all totals so far."""
-        self._heard[client] = self._n_totals
+        self._heard[client] = self.n_totals
         self._invited.add(client)
 
     def opened(self, place: Place, label: int, contributors: bytes, words: Words) -> Relayed:
@@ -181,6 +186,6 @@ class Delivery:
         data = words.astype("<u8").tobytes()
         total, check = data[: -8 * CHECK_WORDS], data[-8 * CHECK_WORDS :]
         one = OpenedSum(place.number, place.index, label, place.prepared, contributors, total, check)
-        self._totals, self._n_totals = [*self._totals, one][-self._kept :], self._n_totals + 1
+        self._totals, self.n_totals = [*self._totals, one][-self._kept :], self.n_totals + 1
         self.head = place.next_head(contributors, total)
         return Relayed(self._digest, EarlierSum(self._session, one), self.head)

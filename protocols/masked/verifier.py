@@ -199,14 +199,20 @@ class Verifier:
         return msgspec.structs.replace(keys, chain=chain)
 
     def _caught_up(self, chain: Chain, earlier: tuple[EarlierSum, ...]) -> Chain:
-        """Take totals of earlier set-ups that this client lacks, as far as it has the secrets of these."""
+        """Take totals of earlier set-ups that this client lacks.
+
+        Raises:
+            PolicyError: it has not the secrets that check them: nobody else would share its masks.
+        """
         past = {one.session: one for one in chain.past}
         # By what was chained, not by what its own run was told: that may be durable before the chain is.
-        opened = max((one.opened for one in chain.past), default=chain.opened)
+        opened = max((one.opened for one in chain.past), default=-1)
         for one in earlier:
             if one.total.index > opened and one.session in past:
                 past[one.session] = self._after(past[one.session], NO_NUMBER, one.total)
                 opened = one.total.index
+        if any(one.total.index > opened for one in earlier):
+            raise PolicyError("history")
         kept = tuple(past.values())
         head = first_head(chain.session, _last_head(kept))
         return msgspec.structs.replace(chain, past=kept, opened=max(opened, chain.opened), head=head)

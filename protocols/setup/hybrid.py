@@ -14,7 +14,7 @@ and ciphertexts, and learns none of the keys that they give.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -331,9 +331,9 @@ class Pairing:
         lacking = sorted(self._made_by[client].items())
         return tuple([Offered(j, self._keys[j]) for j, maker in lacking if maker == client])
 
-    def waits(self, client: int, members: Collection[int], joined: Container[int]) -> bool:
-        """Say whether a key with a joined member of a cohort waits for what that one encapsulates."""
-        return any(j == maker and j in members and j in joined for j, maker in self._made_by[client].items())
+    def awaited(self, client: int) -> frozenset[int]:
+        """Return clients whose capsules for this one have not come."""
+        return frozenset(j for j, maker in self._made_by[client].items() if j == maker)
 
     def capsules(self, client: int) -> tuple[Capsule, ...]:
         """Return what others encapsulated to a client, until it has answered."""

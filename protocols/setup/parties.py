@@ -47,6 +47,7 @@ from privfed.protocols.setup.setup_messages import (
 )
 
 STALE = "its journal is older than one that it showed before, as two statements that it signed show"
+NO_KEY = "it or another says that they agreed on no key, and no evidence says who of the two lies"
 """Why a client is left out of a fit."""
 
 

@@ -6,20 +6,22 @@ They lie where they seal: so each lie is under the right key, whatever the sum.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from privfed.core.stored.encoding import Refusal
+from privfed.engines.in_process import Fault
 from privfed.errors import PolicyError, PrivFedError
 from privfed.protocols import CKKS, GroupMasked, Masked
 from privfed.protocols.client_opened.group_client import GroupClient
-from privfed.protocols.client_opened.relay import APART, DOUBTED
+from privfed.protocols.client_opened.relay import DOUBTED
 from privfed.protocols.client_opened.scheme import Contribution, Joined
 from privfed.protocols.masked.masked_messages import Upload
 from privfed.protocols.masked.session import UNDECIDED
+from privfed.protocols.setup.parties import NO_KEY
 from privfed.protocols.setup.setup_messages import Direction
 from privfed.protocols.slotted import Slotted
 from tests.protocols.federations import Sums
@@ -51,11 +53,12 @@ class Liars:
     Attributes:
         who: their positions.
         rate: how often they lie.
+        n: how many clients there are.
         spoils: whether they also lie in what they answer, which stops sums whose masks are not recovered.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, rng: random.Random) -> None:
-        self.who, self.rate, self.spoils = (0,), 0.0, False
+        self.who, self.rate, self.spoils, self.n = (0,), 0.0, False, 12
         self._rng, self._nonsense = rng, Nonsense(rng)
         self.lies = 0
         begun, sealed = Direction.__init__, Direction.seal
@@ -75,7 +78,7 @@ class Liars:
     def lie(self, message: Any) -> Any:
         """Return another message in a message's place."""
         if self._rng.random() < 0.3:
-            return Refusal(self._rng.choice([*CODES, f"box:{self._rng.randrange(12)}"]))
+            return Refusal(self._rng.choice([*CODES, f"box:{self._rng.randrange(self.n)}"]))
         altered = self._nonsense(message)
         for kind, field in ((Upload, "words"), (Contribution, "body")):
             if isinstance(altered, kind) and not self.spoils:
@@ -84,22 +87,41 @@ class Liars:
 
 
 def lying(
-    name: str, runs: int, n_liars: int, seed: int, patch: pytest.MonkeyPatch, *, spoils: bool = False
+    name: str,
+    runs: int,
+    n_liars: int,
+    seed: int,
+    patch: pytest.MonkeyPatch,
+    *,
+    spoils: bool = False,
+    sizes: Sequence[int] = range(4, 13),
+    loses: bool = False,
 ) -> dict[str, int]:
-    """Let clients lie in some runs; check that totals are right, and who is out. Count what came of it."""
+    """Let clients lie in some runs; check that totals are right, and who is out. Count what came of it.
+
+    Args:
+        name: of the sum.
+        runs: how many fits.
+        n_liars: clients that lie in each.
+        seed: of all that is drawn.
+        patch: undoes what this changes.
+        spoils: whether they also lie in what they answer.
+        sizes: how many clients a fit may have.
+        loses: whether messages of one honest client are lost in each sum.
+    """
     rng, counts = random.Random(seed), {"opened": 0, "failed": 0, "out": 0, "lies": 0}
     liars = Liars(patch, rng)
     for _ in range(runs):
-        n = rng.randint(4, 12)
-        liars.who, liars.rate, liars.spoils = (
-            tuple(rng.sample(range(n), n_liars)),
-            rng.choice([0.1, 0.4, 1.0]),
-            spoils,
-        )
+        n = rng.choice(sizes)
+        liars.n, liars.who = n, tuple(rng.sample(range(n), n_liars))
+        liars.rate, liars.spoils = rng.choice([0.1, 0.4, 1.0]), spoils
         run = Sums(SUMS[name](), n)
+        lost = rng.choice([i for i in range(n) if i not in liars.who])
         for _ in range(4):
+            kind: Any = rng.choice(["drop", "lost-reply"])
+            faults = [Fault(lost, rng.choice(["agree", "prepare", "collect", "unmask"]), kind)] * loses
             try:
-                total = run.ask(QUESTION)
+                total = run.ask(QUESTION, 0, (0,), *faults)
             except PrivFedError:
                 counts["failed"] += 1
                 if run.protocol.recipient == "clients":
@@ -109,17 +131,17 @@ def lying(
             run.assert_exact(total, QUESTION)
             counts["opened"] += 1
             honest = total.rejected.keys() - set(liars.who)
-            assert {total.rejected[i] for i in honest} <= {UNDECIDED, DOUBTED, APART}
+            assert {total.rejected[i] for i in honest} <= {UNDECIDED, DOUBTED, NO_KEY}
         session: Any = getattr(run.session, "session", run.session)
         for one in (session, *(getattr(session, part, None) for part in ("relay", "_relay", "_inner"))):
             out = getattr(one, "_out", {})
             innocent = out.keys() - set(liars.who)
             assert len(innocent) <= n_liars
-            assert {out[i] for i in innocent} <= {UNDECIDED, DOUBTED, APART}
+            assert {out[i] for i in innocent} <= {UNDECIDED, DOUBTED, NO_KEY}
             counts["out"] += len(out)
             if not spoils:
                 # Whom a sum that clients open goes on without is a liar, or the other end of a doubt.
-                assert set(getattr(one, "_lost", {})) <= {*liars.who, *out}
+                assert set(getattr(one, "_lost", {})) <= {*liars.who, *out, *[lost] * loses}
     counts["lies"] = liars.lies
     return counts
 
@@ -174,7 +196,7 @@ def test_whose_capsules_open_for_some_or_nobody_leaves_with_one_other_over_group
                 continue
             assert who in total.rejected and len(total.rejected) == 2
             assert set(range(8)) - set(total.contributors) == set(total.rejected)
-            assert set(total.rejected.values()) <= {APART, DOUBTED}
+            assert set(total.rejected.values()) <= {NO_KEY, DOUBTED}
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -196,6 +218,19 @@ def test_who_is_not_asked_takes_nobody_out_of_group_masked_sums(
     assert total.rejected.keys() == ({1, 7} if asked else set())
     assert set(total.contributors) == set(cohorts[asked]) - total.rejected.keys()
     assert total.dropped.keys() == total.rejected.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("loses", [False, True])
+@pytest.mark.parametrize("n_liars", [1, 2])
+@pytest.mark.parametrize("name", SUMS)
+def test_liars_among_up_to_thirty(
+    name: str, n_liars: int, loses: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, runs = (13, 20, 30), {"ckks": 4}.get(name, 12)
+    counts = lying(name, runs, n_liars, 13, monkeypatch, sizes=sizes, loses=loses)
+    assert counts["opened"] > runs and counts["lies"] > 5
 
 
 @pytest.mark.slow

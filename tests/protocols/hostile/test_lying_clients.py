@@ -21,9 +21,11 @@ from privfed.protocols import Masked
 from privfed.protocols.crypto.keys import ENCAPSULATION_BYTES
 from privfed.protocols.masked import blocks
 from privfed.protocols.masked.blocks import BlockMaker
+from privfed.protocols.masked.client_state import box_bytes
 from privfed.protocols.masked.masked_messages import Prepared, Unmasking, Upload
 from privfed.protocols.masked.session import DEALT, FORGED, LIED, REJECTED, UNDECIDED
 from privfed.protocols.setup.advertising import hash_of, signed
+from privfed.protocols.setup.parties import NO_KEY
 from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Advertisement, AdvertiseRequest
 from tests.protocols.federations import Sums, names
@@ -198,6 +200,73 @@ def test_a_client_that_spoils_its_receipts_stops_nothing_where_it_signs_and_is_o
         assert set(range(n)) - set(total.contributors) == {2} and total.rejected == {2: FORGED}
 
 
+def boxless(run: Sums, victims: Callable[[int, int], set[int]]) -> None:
+    """Have clients make no boxes for those that `victims` names, from who makes them and their block."""
+
+    def change(exchange: Exchange, replies: Replies) -> Replies:
+        return [
+            (i, resealed(run, i, one, lie(i)) if exchange.stage in ("prepare", "collect", "unmask") else one)
+            for i, one in replies
+        ]
+
+    def lie(who: int) -> Callable[[Any], Any]:
+        others, size = [i for i in range(run.n) if i != who], box_bytes(BLOCK)
+
+        def spoiled(one: Any) -> Any:
+            boxes = bytearray(one.boxes)
+            for place in map(others.index, victims(who, one.block)):
+                boxes[place * size : (place + 1) * size] = bytes(size)
+            return msgspec.structs.replace(one, boxes=bytes(boxes))
+
+        return lambda message: (
+            prepared_with(spoiled)(message) if hasattr(message, "preparations") else message
+        )
+
+    run.engine.change_replies = change
+
+
+def test_who_makes_no_box_for_another_client_in_each_block_costs_one_of_them() -> None:
+    """Both ends of a pair were left out of the block in silence, and came back with the next one."""
+    run = Sums(Masked(losses=9), 10)
+    boxless(run, lambda who, block: {block - 1} if who == 9 else set())
+    for _ in range(2 * BLOCK + 1):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        assert total.rejected == {0: NO_KEY, 9: NO_KEY} and total.contributors == tuple(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "made", [{12: {0, 1}, 13: {0, 2}}, {12: {0, 1, 2, 3}, 13: {3, 4, 5}}, {12: {13}, 13: {0}}]
+)
+def test_two_that_make_no_boxes_cost_two_others_at_most(made: dict[int, set[int]]) -> None:
+    """Of pairs with one end in common that end left, and then both of each other pair: three honest ones."""
+    run = Sums(Masked(losses=9), 14)
+    boxless(run, lambda who, block: made.get(who, set()))
+    for _ in range(2):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        assert len(total.rejected.keys() - made.keys()) <= len(made)
+        assert total.rejected.keys() == set(range(14)) - set(total.contributors)
+        assert set(total.rejected.values()) == {NO_KEY}
+
+
+@pytest.mark.parametrize("victims", [{3}, {1, 2}, set(range(1, 8))])
+def test_who_invites_some_to_nothing_costs_one_other_and_another_leads(victims: set[int]) -> None:
+    """All but one of these were left without the clients' secret, for good."""
+    run = Sums(Masked(losses=9, verified=True), 8)
+
+    def invite(one: Any) -> Any:
+        return msgspec.structs.replace(one, box=bytes(60)) if one.client in victims else one
+
+    lie = replace(invitations=lambda sent: tuple(map(invite, sent)))
+    liar(run, 0, ("prepare", lambda message: lie(message) if isinstance(message, Prepared) else message))
+    for turn in range(3):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        assert total.rejected == {0: UNDECIDED, min(victims): UNDECIDED}
+        assert set(total.contributors) == set(range(8)) - total.rejected.keys(), turn
+
+
 SPOILED = [
     pytest.param(replace(locked=lambda s: s[:-1]), id="locked-shorter"),
     pytest.param(replace(locked=b""), id="locked-empty"),
@@ -306,7 +375,7 @@ def test_who_deals_wrong_shares_frames_nobody(
         try:
             total = run.ask(QUESTION)
         except IntegrityError as error:
-            assert n_wrong > 2 and "[3]" in str(error)
+            assert n_wrong > 2 and names(n)[3] in str(error)
         else:
             run.assert_exact(total, QUESTION)
             assert n_wrong < 3 and total.contributors == tuple(range(n))

@@ -9,8 +9,10 @@ from privfed.engines.in_process import Fault
 from privfed.errors import ArgumentError, RefusedError
 from privfed.protocols import CKKS, GroupMasked, Masked, Slotted
 from privfed.protocols.masked.masked_messages import CollectRequest, VerifiedRequest
+from privfed.protocols.masked.session import MaskedSession
+from privfed.protocols.setup.simulated import AnnouncingSession
 from tests.protocols.federations import Sums, vectors
-from tests.protocols.masked.lying import delivery_of, verified
+from tests.protocols.masked.lying import delivery_of, server_of, verified
 
 QUESTION = vectors()
 
@@ -30,6 +32,26 @@ def test_the_secret_of_another_leader_or_client_is_refused() -> None:
             {*range(9)} - {0, min(lie)} - (lie.keys() if len(lie) > 1 else set())
         )
         assert set(total.rejected) == {0, 4}
+
+
+def test_who_was_lost_in_all_sums_of_a_process_is_not_accused_in_the_next_one() -> None:
+    """It has another chain, and so signs another header: it was said to have forged its signature."""
+    run = verified(7)
+    before, session = server_of(run), run.session
+    before._resumes = True
+    for _ in range(2):
+        run.ask(QUESTION, 0, (0,), Fault(5, "collect"))
+    again = MaskedSession(before._agreement, before._identity)
+    again.recall(before.relayed(), 2)
+    assert isinstance(session, AnnouncingSession) and again._earlier
+    run.session = AnnouncingSession(again, session.replay)
+    run.federation._session = run.session
+    run.federation._opened = False
+    for _ in range(2):
+        total = run.ask(QUESTION)
+        run.assert_exact(total, QUESTION)
+        assert total.dropped == {5: "collect"} and not total.rejected
+    assert again._out == {}
 
 
 def test_the_servers_own_box_is_refused() -> None:
