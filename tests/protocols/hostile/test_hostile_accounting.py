@@ -20,6 +20,7 @@ from privfed.protocols.setup.parties import NO_KEY
 from privfed.protocols.setup.setup_messages import Channel, Envelope, Joining
 from privfed.protocols.slotted import Slotted
 from tests.protocols.federations import Sums
+from tests.protocols.sparse import small_graphs
 from tests.protocols.tapes import QUESTION, Nonsense, resealed, resigned
 
 ACCUSED = {*LIED, DEALT, FORGED, REJECTED, UNDECIDED, DOUBTED, NO_KEY}
@@ -32,23 +33,32 @@ SUMS: dict[str, Callable[[], Any]] = {
 }
 
 
+BESIDES: dict[str, Callable[[], Any]] = {
+    "masked-proven": lambda: Masked(losses=99, proofs=True),
+    "sparse": lambda: Masked(losses=99, colluders=0, honest=2),
+    "sparse cohorts": lambda: Masked(losses=99, colluders=0, honest=2, verified=True),
+}
+COHORTS = tuple(tuple(sorted((k + step) % 12 for step in range(8))) for k in range(0, 12, 3))
+
+
 def lost_messages(name: str, runs: int, seed: int) -> int:
     """Lose messages of honest clients; return how many sums were opened."""
     rng, opened = random.Random(seed), 0
     for _ in range(runs):
-        n = rng.randint(4, 12)
-        run = Sums(SUMS[name](), n)
-        for _ in range(3):
+        n = 12 if "sparse" in name else rng.randint(4, 12)
+        run = Sums((SUMS | BESIDES)[name](), n, COHORTS if "cohorts" in name else ())
+        for turn in range(5 if name in BESIDES else 3):
+            label = 1 + turn % len(COHORTS) if "cohorts" in name else 0
             stages = [stage.name for stage in run.protocol.stages if stage.name != "close"]
             faults = [
                 Fault(rng.randrange(n), rng.choice(stages), rng.choice(["drop", "lost-reply", "garbage"]))
                 for _ in range(rng.randint(0, 3))
             ]
             try:
-                total = run.ask(QUESTION, 0, (0,), *faults)
+                total = run.ask(QUESTION, label, (label and 1 + label % len(COHORTS),), *faults)
             except ProtocolError:
                 continue
-            run.assert_exact(total, QUESTION)
+            run.assert_exact(total, QUESTION, label)
             assert not ACCUSED & set(total.rejected.values())
             opened += 1
     return opened
@@ -57,6 +67,19 @@ def lost_messages(name: str, runs: int, seed: int) -> int:
 @pytest.mark.parametrize("name", SUMS)
 def test_nobody_is_accused_where_messages_are_lost_and_nobody_lies(name: str) -> None:
     assert lost_messages(name, 6 if name == "ckks" else 15, seed=5) > 8
+
+
+@pytest.mark.parametrize("name", BESIDES)
+@pytest.mark.parametrize("runs", [8, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.timeout(3600)
+def test_nobody_is_accused_in_other_kinds_of_masked_sums(
+    name: str, runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not all share keys with all, so that keys and boxes come in other exchanges."""
+    if "sparse" in name:
+        small_graphs(monkeypatch, 4)
+    runs = runs // 8 if name == "masked-proven" else runs
+    assert lost_messages(name, runs, seed=7) > runs
 
 
 @pytest.mark.slow
