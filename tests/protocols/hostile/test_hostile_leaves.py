@@ -17,6 +17,7 @@ from privfed.protocols.setup.rules import BLOCK
 from privfed.protocols.setup.setup_messages import Channel, Envelope, Slot, part
 from tests.protocols.federations import Sums
 from tests.protocols.tapes import QUESTION, resigned
+from tests.some import some
 
 N, VICTIM, COLLUDER = 7, 0, 6
 SIZE = box_bytes(BLOCK)
@@ -113,7 +114,7 @@ def test_boxes_of_another_block_that_its_sender_signed_reveal_nothing() -> None:
         asking.run.ask(QUESTION)
     asking.state = asking.run.state(VICTIM)
     asking.made = asking.session._announced.coming[3].preparations
-    for sender in range(1, N):
+    for sender in some(range(1, N)):
         for block in (2, 3):
             one = old[sender]
             request = LeafRequest(
@@ -142,5 +143,5 @@ def test_once_a_box_was_opened_its_key_is_gone() -> None:
     asking.run.ask(QUESTION)
     asking.state = asking.run.state(VICTIM)
     assert not any(asking.state.keys.blocks[2].opening)
-    for sender in range(1, N):
+    for sender in some(range(1, N)):
         assert asking.reply(asking.request(sender), BLOCK + 2).code == f"leaf:{sender}"
