@@ -140,7 +140,7 @@ def _of_another(one: EarlierSum) -> EarlierSum:
     return EarlierSum(bytes(32), one.total)
 
 
-@pytest.mark.parametrize(("lie", "code"), [(_doubled, "total"), (_of_another, "message")])
+@pytest.mark.parametrize(("lie", "code"), [(_doubled, "total"), (_of_another, "history")])
 def test_clients_notice_an_earlier_total_that_is_none(tmp_path: Path, lie: Any, code: str) -> None:
     engine = Elsewhere(tmp_path / "clients", rows(), LOSING)
     stop_at(engine, "collect", 3)
