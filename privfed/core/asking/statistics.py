@@ -196,8 +196,8 @@ class StatisticsSpec:
 
     @property
     def _ranges(self) -> tuple[bytes, ...]:
-        ends = ("low", "high", "resolution")
-        return tuple(short(getattr(one, end)).tobytes() for one in self.entries for end in ends)
+        ends = (end for one in self.entries for end in (one.low, one.high, one.resolution))
+        return tuple(short(end).tobytes() for end in ends)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, StatisticsSpec):
