@@ -5,7 +5,7 @@
 
 The sets were written after the algorithm was fixed, and are one draw each. Baselines are this package's own
 forms of them. A baseline is behind or ahead by the signed-rank test over paired seeds; Holm's correction is
-over all comparisons of a table. docs/measurements/private-fits.md has the table.
+over all comparisons of a table. benchmarks/data/private_fits.csv has the table.
 """
 
 from __future__ import annotations
