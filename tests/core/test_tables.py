@@ -1,9 +1,15 @@
 """Statistics of several clients in one table are those that they would be one by one."""
 
+from hashlib import sha256
+from pathlib import Path
+from zlib import compress
+
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from privfed.core.asking.statistics import Entry, Statistics, StatisticsSpec, StatisticsTable
+from privfed.core.record.records import Table
 from privfed.errors import ArgumentError
 
 SPEC = StatisticsSpec(Entry("count", (2,), 0.0, 9.0, 1.0), Entry("sum", (2, 3), -1.0, 1.0, 0.1))
@@ -48,3 +54,12 @@ def test_a_table_of_another_layout_is_an_error() -> None:
         SPEC.tabled(count=COUNT, sum=SUM[:, :1])
     with pytest.raises(ArgumentError, match="layout"):
         SPEC.tabled(sum=SUM, count=COUNT)
+
+
+def test_values_in_a_file_have_a_hash(tmp_path: Path) -> None:
+    data = compress(bytes(8))
+    (tmp_path / "values").write_bytes(data)
+    bare = Table((0,), 1, len(data), "", at=0)
+    with pytest.raises(ValueError):
+        bare.values(tmp_path / "values")
+    assert replace(bare, sha256=sha256(data).hexdigest()).values(tmp_path / "values").tolist() == [[0.0]]

@@ -148,7 +148,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
             with file.open("rb") as opened:
                 opened.seek(self.at)
                 found = opened.read(self.length)
-        if self.sha256 and hashlib.sha256(found).hexdigest() != self.sha256:
+        if (self.sha256 or self.at is not None) and hashlib.sha256(found).hexdigest() != self.sha256:
             raise ValueError("a table of answers is damaged")
         try:
             # No more than these bytes are ever made of damaged ones.
