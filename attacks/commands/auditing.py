@@ -213,15 +213,6 @@ def target_of(
         raise ArgumentError("clients attack by what they see: name them with --colluding.")
     if len(set(positions)) == len(agreed.clients):
         raise ArgumentError("all clients collude: nobody is left to attack; name fewer with --colluding.")
-    honest = [i for i in range(len(rows)) if i not in positions]
-    first = next((i for i in honest if len(rows[i])), honest[0])
-    wanted = first if client is None else _position(client, agreed.clients)
-    if wanted in positions:
-        raise ArgumentError(f"client {client!r} colludes: its rows are the attacker's own; name another.")
-    if not len(rows[wanted]):
-        raise ArgumentError(
-            f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
-        )
     view = transcript.view(party, colluding=positions)
     scaled, told = scaled_as(transcript), list[FloatArray]()
     if known is not None:
@@ -232,6 +223,15 @@ def target_of(
         rows, labels = without_rows(rows, np.concatenate(told)), None
         if known_by is None and not in_groups(folder):
             view, told = without_known(view, told[0]), []
+    honest = [i for i in range(len(rows)) if i not in positions]
+    first = next((i for i in honest if len(rows[i])), honest[0])
+    wanted = first if client is None else _position(client, agreed.clients)
+    if wanted in positions:
+        raise ArgumentError(f"client {client!r} colludes: its rows are the attacker's own; name another.")
+    if not len(rows[wanted]):
+        raise ArgumentError(
+            f"client {agreed.clients[wanted]!r} has no rows that an attack could find; name another."
+        )
     public, public_labels = _public(source, sample, features, labels is not None)
     public = None if public is None else scaled(public)
     ends = None if domain is None else scaled(np.stack(domain.bounds(len(features))))

@@ -226,7 +226,16 @@ def gathered(engine: Engine | None, X: Any, groups: Any = None, y: Any = None, *
     return Clients.elsewhere(members)
 
 
-def _table(X: Any, name: str) -> FloatArray:
+def table_of(X: Any, name: str) -> FloatArray:
+    """Return one client's table, float64 of shape (n_rows, n_features), in which NaN and infinity may be.
+
+    Args:
+        X: array, frame, sparse table, or list of rows.
+        name: of the client.
+
+    Raises:
+        DataError: it is masked, no table, or holds other values; the message names the client.
+    """
     # This replaces scikit-learn's check, whose messages quote values.
     if np.ma.is_masked(X):
         # numpy would take what is masked for values.
@@ -245,7 +254,6 @@ def _table(X: Any, name: str) -> FloatArray:
         )
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"client {name}: the data needs rows and columns, got shape {rows.shape}.")
-    _check_finite(rows, _named(X) or range(rows.shape[1]), name)
     return rows
 
 
@@ -301,8 +309,9 @@ def _from_list(X: Sequence[Any], y: Any, names: Sequence[str] | None) -> Clients
     if len(named) != len(X):
         raise DataError(f"{len(named)} names do not fit {len(X)} clients; pass one name a client.")
     labels = [None] * len(X) if y is None else list(y)
-    tables = [_table(one, name) for one, name in zip(X, named, strict=True)]
-    for name, one, width in zip(named, X, [table.shape[1] for table in tables], strict=True):
+    tables = [table_of(one, name) for one, name in zip(X, named, strict=True)]
+    for name, one, width, table in zip(named, X, [table.shape[1] for table in tables], tables, strict=True):
+        _check_finite(table, _named(one) or range(width), name)
         if width != tables[0].shape[1]:
             here, there = (set(map(str, _named(each) or ())) for each in (one, X[0]))
             odd = f" ({', '.join(sorted(here ^ there))} of one alone)" if here and there else ""

@@ -33,11 +33,13 @@ from privfed.core.asking.statistics import Statistics, StatisticsSpec
 from privfed.core.record.records import question_of
 from privfed.core.values.domain import Box, FloatArray, frozen_array
 from privfed.core.values.numbers import LEAST_BOUND, as_numbers, check_number, check_whole
-from privfed.core.values.origin import carrying
+from privfed.core.values.origin import carrying, origin_of, released, scaled_of
 from privfed.data.table import ClientTables, marked
 from privfed.errors import ArgumentError
+from privfed.federation.clients import table_of
 from privfed.federation.driver import Federation
 from privfed.federation.opening import claim_of
+from privfed.federation.passed import as_passed, is_client_list, is_named
 from privfed.federation.request import protocol_of
 from privfed.metrics.asked import AskedMetric
 from privfed.metrics.functions import checked_centers, opened
@@ -236,7 +238,8 @@ def columns_by_cluster(
         clients: list of tables, (n_i, n_placing + n_columns), or `ClientTables`: the first columns are those
             of the centers, and NaN in the others is a missing value. Or a federation, or None with `engine=`,
             whose clients have numbers below the first edge for missing values.
-        centers: (n_clusters, n_placing). Those of a fit with `scale=` are of scaled rows.
+        centers: (n_clusters, n_placing). Those of a fit with `scale=` are of scaled rows, and rows that are
+            not are refused where that is known: give `np.hstack([scaling_.scaled(first), others])`.
         edges: of the bins of each of the other columns, a list of rising numbers: 2 to 65, public. Values
             above the last edge count as if they were there.
         gaps: whether missing values are counted, which takes single rows: give False for clients that answer
@@ -262,14 +265,23 @@ def columns_by_cluster(
     known, checked = rising(edges), checked_centers(centers)
     k, p = checked.shape
     middle = (known[:, 0] + known[:, -1]) / 2.0
-    whole = carrying(frozen_array(np.hstack([checked, np.tile(middle, (k, 1))])), checked)
+    whole = released(
+        frozen_array(np.hstack([checked, np.tile(middle, (k, 1))])),
+        origin_of(checked),
+        scaled=scaled_of(checked),
+    )
     asked = AskedMetric.about(ClusterColumns, whole, placing=p, edges=known, gaps=gaps)
     gap = gaps_below(known)
     if isinstance(clients, ClientTables) and gaps:
         own = (replace(one, features=marked(one.features, gap)) for one in clients.tables)
         clients = replace(clients, tables=tuple(own))
-    elif isinstance(clients, list | tuple) and gaps:
-        clients = [marked(np.asarray(one, np.float64), gap) for one in clients]
+    elif gaps and (is_named(clients) or is_client_list(clients)):
+        tables, _, _, options["client_names"] = as_passed(clients, names=options.get("client_names"))
+        # What tables carry goes on: where they come from, and that a fit scaled them.
+        clients = [
+            released(marked(table_of(one, str(i)), gap), origin_of(one), scaled=scaled_of(one))
+            for i, one in enumerate(tables)
+        ]
     privacy, options = wider(privacy, options, p, np.stack([gap, 2.0 * known[:, -1] - known[:, 0]]))
     total, inner, rows, std, claim = asked_once(clients, None, asked, "profile", privacy=privacy, **options)
     units = {"count": 1.0, "offset": inner.units, "square": np.square(inner.units)}
@@ -277,9 +289,8 @@ def columns_by_cluster(
     signed = {name: rows * as_columns(total[name]) * one for name, one in units.items()}
     sizes, below = signed["count"], bins[:, :, 0]
     signed["count"] = sizes - below
-    of_bins = rows * np.array([std[name] for name in inner.names])
     error = {name: rows * std[name] * one for name, one in units.items()}
-    error["count"] = np.hypot(error["count"], of_bins)
+    error["count"] = np.hypot(error["count"], rows * np.array([std[name] for name in inner.names]))
     if std is not _NO_NOISE:
         ends = np.tile(known[:, 0], (k, 1)), np.tile(known[:, -1], (k, 1))
         found = replace(noised_profiles(signed, error, whole[:, p:], ends, inner.units, level), claim=claim)

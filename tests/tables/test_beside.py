@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
 
 from privfed import Box, ClientPolicy, DWFKMeans, Privacy, PrivacyBudget
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ranges
-from privfed.errors import DataError
+from privfed.core.values.origin import Origin, released
+from privfed.errors import DataError, PrivacyError
 from privfed.tables import columns_by_cluster
 from privfed.tables.beside import ClusterColumns, ClusterTimes
 from privfed.tables.outcomes import labels_of
@@ -74,6 +76,52 @@ def test_groups_have_no_missing_values_and_what_is_not_counted_is_refused() -> N
     with pytest.warns(UserWarning):
         found = columns_by_cluster(whole, CENTERS, **words, gaps=False)
     assert found.missing is None and found.sizes.sum() == 400
+
+
+def test_tables_of_all_forms_are_read_as_other_metrics_read_them() -> None:
+    """Tables are marked before they are gathered, and what gathering looks at is still there."""
+    _, rows = drawn(400)
+    words: dict[str, Any] = {"edges": EDGES, "protocol": "plain"}
+    parts, names = np.array_split(rows, 3), ["a", "b", "c", "d"]
+    known = columns_by_cluster(parts, CENTERS, **words)
+    frames = [pl.DataFrame(one, schema=names) for one in parts]
+    forms: list[Any] = [
+        [frames[0], frames[1].select(names[::-1]), frames[2]],
+        dict(zip("xyz", parts, strict=True)),
+        [one.tolist() for one in parts],
+        list(map(csr_array, parts)),
+    ]
+    for form in some(forms):
+        np.testing.assert_array_equal(columns_by_cluster(form, CENTERS, **words).means, known.means)
+    odd: list[Any] = [
+        np.zeros(4),
+        None,
+        np.full((2, 4), "a"),
+        np.ma.masked_array(parts[0], mask=parts[0] > 9),
+    ]
+    odd += [np.full((2, 4), np.inf), np.full((2, 4), np.nan), np.zeros((2, 0))]
+    for one in some(odd):
+        with pytest.raises(DataError):
+            columns_by_cluster([*parts, one], CENTERS, **words)
+
+
+@pytest.mark.parametrize("gaps", [True, False])
+def test_tables_and_centers_carry_where_they_come_from_and_that_they_were_scaled(gaps: bool) -> None:
+    _, rows = drawn(400)
+    parts = np.array_split(np.nan_to_num(rows), 4)
+    exact = [released(one, Origin.EXACT) for one in parts]
+    with pytest.raises(PrivacyError):
+        columns_by_cluster(exact, CENTERS, edges=EDGES, gaps=gaps, privacy=claim())
+    places = [one[:, :2] for one in parts]
+    model = DWFKMeans(2, scale="standard", protocol="plain", random_state=0).fit(places)
+    words: dict[str, Any] = {"edges": EDGES, "gaps": gaps, "protocol": "plain"}
+    scaling = model.scaling_
+    assert scaling is not None
+    with parameter_refused("centers"):
+        columns_by_cluster(parts, model.cluster_centers_, **words)
+    scaled = [np.hstack([scaling.scaled(one[:, :2]), one[:, 2:]]) for one in parts]
+    found = columns_by_cluster(scaled, model.cluster_centers_, **words)
+    np.testing.assert_array_equal(found.sizes, np.bincount(np.concatenate([*map(model.predict, places)])))
 
 
 def claim(**words: Any) -> Privacy:

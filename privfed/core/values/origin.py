@@ -54,10 +54,16 @@ class Released(np.ndarray):
         self.origin, self.radius, self.scaled = origin_of(source), radius_of(source), scaled_of(source)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Let rows that are put together carry the same."""
+        """Let rows that are put together carry the same; columns that are, whether the first were scaled."""
         found = super().__array_function__(function, types, args, kwargs)
         return (
-            released(found, joined(*map(origin_of, args[0])), scaled=all(map(scaled_of, args[0])))
+            released(
+                found,
+                joined(*map(origin_of, args[0])),
+                # Columns that are put beside scaled ones are not those that centers have.
+                scaled=all(map(scaled_of, args[0]))
+                or (1 in (*args[1:2], kwargs.get("axis")) and scaled_of(args[0][0])),
+            )
             if function is np.concatenate
             else found
         )

@@ -55,6 +55,18 @@ def test_known_rows_are_taken_out_and_the_others_attacked(invoke, failing, runs,
     assert "known row 1 is not among" in failing(*words, "--known", strange)
 
 
+def test_known_rows_leave_a_client_to_attack(invoke, failing, runs, iris, tmp_path):
+    """A client all of whose rows are known is passed over, and named rows of it or of all are an error."""
+    header, *lines = iris.read_text().splitlines()
+    first, known, every = lines[0].split(",")[0], tmp_path / "known.csv", tmp_path / "every.csv"
+    known.write_text("\n".join([header, *(line for line in lines if line.split(",")[0] == first)]))
+    every.write_text("\n".join([header, *lines]))
+    words = ("attack", runs[0], "--attack", "differencing", "--json", "--known")
+    assert json.loads(invoke(*words, known).stdout)["attacks"]["differencing"]["recovered"] > 0.0
+    for told in ((known, "--client", first), (every,), (every, "--known-by", header.split(",")[0])):
+        assert "no rows that an attack could find" in failing(*words, *told)
+
+
 @pytest.mark.parametrize("scaled", [(), ("--scale", "standard")])
 def test_known_rows_of_groups_tell_the_last_one(invoke, iris, tmp_path, scaled):
     header, *lines = iris.read_text().splitlines()
