@@ -30,7 +30,7 @@ from privfed.attacks.base.results import Truth
 from privfed.core.asking.question import ClientData, Question
 from privfed.core.asking.statistics import Statistics
 from privfed.core.record.records import SumView, View
-from privfed.core.values.domain import FloatArray, frozen_array
+from privfed.core.values.domain import LARGEST, FloatArray, frozen_array
 from privfed.core.values.numbers import as_numbers
 from privfed.errors import ArgumentError
 from privfed.privacy.noised import Noised
@@ -71,8 +71,12 @@ class Prior:
                 object.__setattr__(self, name, frozen_array(as_numbers(f"{name} of the prior", given)))
         known = [frozen_array(as_numbers("known of the prior", own)) for own in self.known]
         object.__setattr__(self, "known", tuple(known))
-        if any(own.ndim != 2 or not own.size for own in known):
-            raise ArgumentError("known must be a list of tables with rows and columns.", parameters=["known"])
+        if any(own.ndim != 2 or not own.size or not (np.abs(own) <= LARGEST).all() for own in known):
+            raise ArgumentError(
+                "known must be a list of tables with rows and columns, of finite numbers that reach to "
+                f"{LARGEST:.3g} at most.",
+                parameters=["known"],
+            )
         if self.sample is not None and (self.sample.ndim != 2 or not self.sample.size):
             raise ArgumentError(
                 f"sample needs rows and columns, got shape {self.sample.shape}.", parameters=["sample"]

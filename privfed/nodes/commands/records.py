@@ -67,7 +67,10 @@ def read_record(path: Path) -> dict[str, Any]:
         plain: dict[str, Any] = found["record"]
         verify(bytes.fromhex(plain["key"]), bytes.fromhex(found["signature"]), _signed(plain))
     except (OSError, msgspec.MsgspecError, CryptographyError, KeyError, TypeError, ValueError):
-        raise ArgumentError(f"{path} is no record of privfed journal export, or was changed.") from None
+        raise ArgumentError(
+            f"{path} is no record of privfed journal export, or was changed. Of testimonies name the "
+            "coordinator's and those of two clients at least, each with --carry."
+        ) from None
     return plain
 
 

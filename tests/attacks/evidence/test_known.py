@@ -10,6 +10,7 @@ from privfed.core.asking.question import ClientData
 from privfed.errors import ArgumentError
 from privfed.numerics.microaggregation import microaggregated
 from tests.attacks.figures import real
+from tests.raised import parameter_refused
 
 
 def seen(clients, **words):
@@ -110,8 +111,9 @@ def test_known_rows_of_unknown_groups_tell_nothing_false_and_name_those_beside_t
 
 def test_known_tables_of_another_form_are_errors():
     rows = np.concatenate(real("iris", 0))
-    with pytest.raises(ArgumentError):
-        Prior(known=rows)
+    for odd in (rows, [rows[0]], [rows[:0]], *([rows[:9] * far] for far in (np.nan, np.inf, -1e200))):
+        with parameter_refused("known"):
+            Prior(known=odd)
     view = seen(np.array_split(rows, 5))
     with pytest.raises(ArgumentError):
         Differencing().run(view, Prior(known=[rows[:9, :3]]), np.random.default_rng(0))
