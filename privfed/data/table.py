@@ -294,9 +294,12 @@ def missing_rule(value: Any, *, error: bool = True) -> Missing:
 
 
 def marked(rows: FloatArray, gaps: Sequence[float] | FloatArray) -> FloatArray:
-    """Return rows with a number of `gaps` in place of each NaN of the last columns, one a column."""
-    before, last = np.split(rows, [rows.shape[1] - len(gaps)], axis=1)
-    return np.hstack([before, np.where(np.isnan(last), gaps, last)])
+    """Return rows with a number of `gaps` in place of each NaN of the last columns, one a column.
+
+    Rows with fewer columns than that stay as narrow as they are, for whoever checks how many there are.
+    """
+    marks = np.append(np.full(rows.shape[1], np.nan), gaps)[len(gaps) :]
+    return np.where(np.isnan(rows), marks, rows)
 
 
 def filled(features: FloatArray, rule: Missing) -> tuple[FloatArray, npt.NDArray[np.bool_]]:

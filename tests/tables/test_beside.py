@@ -15,7 +15,8 @@ from privfed import Box, ClientPolicy, DWFKMeans, Privacy, PrivacyBudget
 from privfed.core.asking.question import ClientData
 from privfed.core.values.domain import Ranges
 from privfed.core.values.origin import Origin, released
-from privfed.errors import DataError, PrivacyError
+from privfed.data.own import OwnFile
+from privfed.errors import ArgumentError, DataError, PrivacyError
 from privfed.tables import columns_by_cluster
 from privfed.tables.beside import ClusterColumns, ClusterTimes
 from privfed.tables.outcomes import labels_of
@@ -103,6 +104,18 @@ def test_tables_of_all_forms_are_read_as_other_metrics_read_them() -> None:
     for one in some(odd):
         with pytest.raises(DataError):
             columns_by_cluster([*parts, one], CENTERS, **words)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_tables_of_another_width_get_no_columns_of_marks(width: int, tmp_path: Path) -> None:
+    """One column was taken for three that beside one more were as many as was asked of."""
+    rows = np.random.default_rng(0).normal(size=(30, width))
+    with pytest.raises(ArgumentError):
+        columns_by_cluster([rows] * 3, [[0.0], [1.0]], edges=[[0, 1, 2]] * 3, protocol="plain")
+    np.savez(tmp_path / "rows.npz", X=np.where(rows > 0.5, np.nan, rows))
+    read = OwnFile(path=tmp_path / "rows.npz").read(None, np.array([-7.0, -8.0, -9.0]))
+    assert read.features.shape[1] == width
+    assert sorted({*read.features[read.features < -6.0]}) == [-9.0, -8.0, -7.0][:width]
 
 
 @pytest.mark.parametrize("gaps", [True, False])
