@@ -76,7 +76,7 @@ def test_clients_that_miss_sums_admit_what_an_honest_coordinator_asks(
     program = Program(*drawn, SETTING)
     every, clients = ProgramState(), [ProgramState()] * 3
     for index in range(10):
-        placed = [one for one in (program.placed(every, asked) for asked in QUESTIONS) if one.position]
+        placed = [one for one in (program.placed(every, asked)[0] for asked in QUESTIONS) if one.position]
         if not placed:
             return
         question = data.draw(st.sampled_from(placed), label=f"sum {index}")
@@ -118,4 +118,4 @@ def test_a_client_that_missed_sums_answers_later_positions_only() -> None:
 def test_a_question_without_a_position_of_the_program_is_refused(position: Position | None) -> None:
     program = Program(single(type(QUESTIONS[0])), (), SETTING)
     assert admitted(program, ProgramState(), QUESTIONS[0].at(position), 0) is None
-    assert admitted(program, ProgramState(), program.placed(ProgramState(), QUESTIONS[0]), 0) is not None
+    assert admitted(program, ProgramState(), program.placed(ProgramState(), QUESTIONS[0])[0], 0) is not None

@@ -54,7 +54,7 @@ def state_after(program: Program, asked: list[Question]) -> ProgramState:
     """Follow questions from the first on; what is known goes through bytes after each."""
     state = ProgramState()
     for index, question in enumerate(asked):
-        placed = question if question.position else program.placed(state, question)
+        placed = question if question.position else program.placed(state, question)[0]
         state = program.after(state, placed, index)
         state = PROGRAM_STATE.from_bytes(PROGRAM_STATE.to_bytes(state))
     return state

@@ -29,6 +29,7 @@ class Memory:
         origin: cluster whose model it trained from then.
         update: how far training moved that model, clipped.
         sketch: size, seed and sketch of `update`, where it sent one.
+        first: its update of the first round, for algorithms of one's own.
         mean: of its updates, later ones weighing more.
         mass: sum of the weights in `mean`.
         shown: what stands for `update` in sketches, where that is `mean`.
@@ -42,6 +43,7 @@ class Memory:
     origin: int = -1
     update: FloatArray | None = None
     sketch: tuple[int, int, FloatArray] | None = None
+    first: FloatArray | None = None
     mean: FloatArray | None = None
     mass: float = 0.0
     shown: FloatArray | None = None

@@ -122,6 +122,7 @@ class Round(Question):
         memory.structure, memory.origin = self.structure, memory.label
         memory.update = self._update(client, memory, self.models[memory.label], generator)
         memory.round, memory.sketch, memory.shown = self.training.round, None, None
+        memory.first = memory.update if memory.round == 1 else memory.first
         memory.labels[memory.round] = memory.label
         return memory
 

@@ -93,7 +93,7 @@ def held(algorithm: Any, setting: Setting) -> Generator[Ask, Total, None]:
             sigma=np.full(len(names), 1e3),
             limits=limits,
         )
-        followed = program.after(followed, program.placed(followed, noised, ask.purpose), number)
+        followed = program.after(followed, program.placed(followed, noised, ask.purpose)[0], number)
         total = yield ask
         try:
             ask = running.send(total)

@@ -142,10 +142,10 @@ def test_a_node_that_cannot_read_its_first_table_gives_nothing_and_groups_it_lat
     node, own = nodes_of(folder)[0], rows()[0]
     raw = NodeSettings.raw
 
-    def fails(settings: NodeSettings, agreed: Any = None) -> Any:
+    def fails(settings: NodeSettings, *asked: Any, **words: Any) -> Any:
         if settings.folder == node:
             raise MemoryError
-        return raw(settings, agreed)
+        return raw(settings, *asked, **words)
 
     with monkeypatch.context() as patched:
         patched.setattr(NodeSettings, "raw", fails)
