@@ -159,7 +159,7 @@ def test_messages_have_the_tags_that_other_versions_read() -> None:
     found = {
         str(one.__struct_config__.tag)  # type: ignore[attr-defined]
         for one in subclasses(Message)
-        # An engine's own messages and files are not those of a secure sum, and here only if something imported it.
+        # An engine's own messages and files are no sum's, and here only if something imported it.
         if one.__module__.startswith("privfed.") and not one.__module__.startswith(ENGINES)
     }
     assert found == set(TAGS.split())

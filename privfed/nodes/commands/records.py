@@ -52,6 +52,7 @@ def record(folder: Path, groups: bool) -> bytes:
 def write_testimony(folder: Path, name: str, out: Path) -> None:
     """Do the work of `privfed journal testify`."""
     found = testify(folder, name)
+    found.check()
     write_new(out, TESTIMONIES.to_bytes(found))
     click.echo(f"wrote {out}: {len(found.fits)} fits with {name}; your move: send it to {name}'s owner.")
 

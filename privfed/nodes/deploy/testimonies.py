@@ -98,14 +98,21 @@ def testify(folder: Path, name: str) -> Testimony:
     own, parties = read_identity(home), read_parties(folder / PARTIES_FILE)
     journal, (lost,) = Journal(home, own), parties.registry([name]).clients
     fits = {one["agreement"]: (one["began"], one["answered"], one["losses"]) for one in raw(journal.fits)}
-    sets = {one.data_set for one in journal.fits}
     with_lost = (one for one in agreements(folder).values() if lost in one.registry.clients)
     return Testimony(
         parties=parties,
         writer=own.key.public,
         lost=lost,
         fits=tuple(Known(one.to_bytes(), *fits.get(one.digest, (now(), 1, 0))) for one in with_lost),
-        cells=tuple(sorted({cell for one in sets for cell in journal.data_set(one).kept(False)["cells"]})),
+        cells=tuple(
+            sorted(
+                {
+                    cell
+                    for data_set in {one.data_set for one in journal.fits}
+                    for cell in journal.data_set(data_set).kept(False)["cells"]
+                }
+            )
+        ),
     ).signed(own.key)
 
 

@@ -180,6 +180,9 @@ def test_testimonies_need_the_coordinator_and_two_others_and_are_checked(tmp_pat
     # One about another party is none about this one.
     ran("journal", "testify", tmp_path / "c", "b", "--out", tmp_path / "other")
     assert "about as many keys" in joined_anew(sites, fed, tmp_path / "other", d, code=2)
+    # Nobody testifies of itself.
+    ran("journal", "testify", tmp_path / "c", "c", "--out", tmp_path / "own", code=2)
+    assert not (tmp_path / "own").exists()
     shutil.rmtree(tmp_path / "new")
     joined_anew(sites, fed, b, d, group_size=1)
 
