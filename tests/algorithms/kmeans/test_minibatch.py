@@ -130,6 +130,7 @@ def test_small_clusters_are_drawn_anew_where_the_oracle_does(
     assert len(moved) >= 5
 
 
+@pytest.mark.slow
 def test_papers_rule_for_small_clusters_over_many_rounds() -> None:
     # One cluster has no row. It is drawn anew 20 rounds later, and comes to lie among rows.
     start = np.array([[1.0], [2.0], [3.0], [4.4], [30.0]])

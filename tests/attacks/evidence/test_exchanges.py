@@ -50,6 +50,7 @@ def reported(rows, n_members, **words):
 
 
 @pytest.mark.parametrize("protocol", ["plain", "masked"])
+@pytest.mark.few(1)
 def test_answers_on_a_scale_leave_many_open_and_each_status_says_so(protocol):
     rows = np.random.default_rng(0).integers(1, 6, (160, 3)).astype(float)
     found, report, _, truth = reported(rows, 80, protocol=protocol, max_iter=2, tol=0)

@@ -45,6 +45,7 @@ def test_rows_of_small_totals_are_named_whatever_put_them_together(words, least)
 
 
 @pytest.mark.parametrize("words", [{"kind": KFED}, {}])
+@pytest.mark.few(1)
 def test_half_of_the_members_unlisted_is_no_reason_for_a_false_claim(words):
     members, candidates = listed(scale(load_wine().data), 1)
     left = candidates[len(members) // 2 :]

@@ -164,6 +164,7 @@ COMPLETE = {"wine": load_wine, "diabetes": load_diabetes, "breast_cancer": load_
 
 
 @pytest.mark.parametrize("name", [*COMPLETE])
+@pytest.mark.few(2)
 def test_one_default_fit_tells_every_member_of_a_complete_list(name):
     """One by one, .66 to .86 of these were told; together there are more equations than candidates."""
     view, members, others, public = fitted(name, 0)
@@ -185,6 +186,7 @@ def fitted(name, seed, **words):
 
 
 @pytest.mark.parametrize("share", [0.75, 0.5])
+@pytest.mark.few(1)
 def test_a_list_that_misses_members_tells_more_than_its_excluded_rows(share):
     view, members, others, public = fitted("diabetes", 1)
     n = int(share * len(members))

@@ -108,6 +108,7 @@ def test_a_public_number_of_rows_is_taken_as_it_is() -> None:
     assert len(found.points) == 6
 
 
+@pytest.mark.slow
 def test_without_public_rows_the_domain_is_the_prior() -> None:
     scene = mixed(0, 6)
     view = viewed(scene, 1000.0, 1)
