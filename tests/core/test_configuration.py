@@ -103,6 +103,13 @@ def configuration(**changes: object) -> Configuration:
     return Configuration(**{**words, **changes})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["\x1b[2J", "masked\n", "a\x9bb", "\x00", "\x7f"])
+def test_a_sum_whose_name_steers_a_terminal_is_damage(name: str) -> None:
+    assert Configuration.from_bytes(configuration(protocol="módulo:Clase").to_bytes()).protocol[0] == "m"
+    with pytest.raises(ArgumentError):
+        Configuration.from_bytes(configuration(protocol=name).to_bytes())
+
+
 def test_digest_changes_with_every_field() -> None:
     low = Array.from_numpy(np.zeros(2))
     changes: list[dict[str, object]] = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -259,7 +259,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             simulation, whose parties are made for it.
     """
 
-    protocol: str
+    # Owners read it in a journal: no control characters of a terminal.
+    protocol: Annotated[str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f]*\Z")]
     algorithm: str
     clients: Items[str]
     n_features: Count

@@ -27,7 +27,7 @@ from privfed.nodes.deploy.folders import write_node
 from privfed.nodes.deploy.local import nodes_of
 from privfed.nodes.flower import FlowerEngine
 from privfed.nodes.flower.network import EXPIRED, Heard
-from privfed.nodes.flower.node import Node, answered, check_node
+from privfed.nodes.flower.node import answered, check_node
 from privfed.nodes.flower.node_messages import Answered, Ask, Join, read_down, read_up
 from privfed.nodes.flower.settings import NodeSettings
 from privfed.nodes.identity import read_identity
@@ -314,7 +314,7 @@ def test_killed_before_its_last_reply_is_written_a_node_answers_no_more(
     node = Path(shutil.copytree(fresh, tmp_path / "node"))
     answered(node, joining)
     with monkeypatch.context() as patched:
-        patched.setattr(Node, "_write", lambda *_: die())
+        patched.setattr("privfed.nodes.flower.node.rewrite", lambda *_: die())
         assert killed_at(10**6, lambda: answered(node, first)) == (KILLED, b"")
     assert trainings(node) == (0.5, 1, 1)
     again = read_up(answered(node, first), "a node")
