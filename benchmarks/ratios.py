@@ -26,7 +26,6 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RELEASE = (ROOT / "benchmarks" / "data" / "release.txt").read_text("utf-8").strip()
-LIMIT = 1.25
 PAIRS, AGAIN, REPEATS = 2, 4, 3
 PAGE = ROOT / "docs" / "measurements" / "performance.md"
 COMMAND = "from privfed.cli.main import main; main()"
@@ -112,12 +111,16 @@ def study() -> Callable[[], object]:
     return command("-c", COMMAND, "tradeoff", str(file), "--out", "{out}", "--jobs", "1", "--quiet")
 
 
+MANY, LONG = (
+    "five rounds, 60 clients, masked, set-up and server included",
+    "five rounds, 10 clients, 10,000 entries, masked",
+)
 FIGURES: dict[str, Callable[[], Callable[[], object]]] = {
     "five rounds, 2,000 clients of 20 rows, plain": lambda: rounds(2_000, 20, 2, 5),
     "five rounds, 100 clients of 2,000 x 16, plain": lambda: rounds(100, 2_000, 16, 10),
     "five rounds, 10 clients of 5,000 x 128, plain": lambda: rounds(10, 5_000, 128, 10),
-    "five rounds, 60 clients, masked, set-up and server included": lambda: rounds(60, 20, 4, 5, "masked"),
-    "five rounds, 10 clients, 10,000 entries, masked": lambda: rounds(10, 100, 1_000, 10, "masked"),
+    MANY: lambda: rounds(60, 20, 4, 5, "masked"),
+    LONG: lambda: rounds(10, 100, 1_000, 10, "masked"),
     "a private fit of 50,000 x 8": private,
     "privfed fit of 100,000 x 4, CSV": table,
     "import privfed and its first estimator": lambda: command("-c", "from privfed import DWFKMeans"),
@@ -125,6 +128,8 @@ FIGURES: dict[str, Callable[[], Callable[[], object]]] = {
     "a study of one cell": study,
     "an attack on a masked fit of 1,000 x 4, k = 20": attack,
 }
+LIMITS = dict.fromkeys(FIGURES, 1.25) | {MANY: 1.5, LONG: 1.5}
+"""Of masked sums since 0.4.0 clients sign what they send, for which a third more was allowed."""
 
 
 def spent() -> float:
@@ -191,10 +196,10 @@ def main() -> None:
     slower = []
     for name in typed.names or FIGURES:
         before, now = ratio(name, PAIRS)
-        if now > LIMIT * before:
+        if now > LIMITS[name] * before:
             more = ratio(name, AGAIN)
             before, now = min(before, more[0]), min(now, more[1])
-        if now > LIMIT * before:
+        if now > LIMITS[name] * before:
             slower.append(name)
         lines.append(f"| {name} | {before:.3f} | {now:.3f} | {now / before:.2f} |")
         print(lines[-1], flush=True)
@@ -202,7 +207,7 @@ def main() -> None:
         first, rest = PAGE.read_text("utf-8").split(MARKS[0])
         PAGE.write_text(first + "\n".join([MARKS[0], *lines, MARKS[1]]) + rest.split(MARKS[1])[1], "utf-8")
     if slower:
-        sys.exit(f"above {LIMIT} times the last release: {'; '.join(slower)}")
+        sys.exit(f"longer than allowed beside the last release: {'; '.join(slower)}")
 
 
 if __name__ == "__main__":
