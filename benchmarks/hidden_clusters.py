@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from unittest.mock import patch
 
 import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
 from benchmarks.models import KINDS, ROWS, TRUE, N, accuracy, method, sites, words
+from privfed.core.asking.data import ClientData
 from privfed.deep.clustering.noise import MeanNoise
 from privfed.deep.estimators.clustered import DECAY
 from privfed.deep.training.memory import memory_of
@@ -32,7 +34,9 @@ def measured(kind: str, epsilon: float, seed: int) -> dict[str, float]:
     X, y = ([one[i] for one in drawn.train] for i in (0, 1))
     model = method("dcfl", words(epsilon, drawn.n_classes, ROWS[0], seed) | {"cluster_after": 99})
     clients = model._gather(X, y, None)
-    model.fit_clients(clients)
+    # What clients remember of a fit is gone with it, unless their data begin no fit anew.
+    with patch.object(ClientData, "anew", lambda own: own):
+        model.fit_clients(clients)
     means, noise = np.stack([memory_of(one).mean for one in clients.here]), MeanNoise()
     for number in range(1, model.rounds + 1):
         training = model._training_.at(number)
