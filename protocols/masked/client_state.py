@@ -172,7 +172,7 @@ class Fit(Hidden, frozen=True):
         prepared: highest block that was prepared.
         skipped: how many blocks below it were not.
         pending: the sum between its two exchanges.
-        reply_to: mark of the last request that changed the state.
+        reply_to: hash of the last request that changed the state.
         reply: the reply to it; an identical request gets it again, byte for byte.
         chain: the totals so far, where totals are verified.
     """

@@ -24,6 +24,7 @@ from privfed.protocols.crypto.keys import (
     CryptographyError,
     Identity,
     Shared,
+    digest,
     equal,
     public_key,
     seal,
@@ -88,7 +89,6 @@ from privfed.protocols.setup.setup_messages import (
     Joining,
     RosterRequest,
     Slot,
-    mark,
     part,
     session_of,
 )
@@ -131,8 +131,8 @@ class MaskedClient(JoiningClient):
 
     def step(self, state: State, request: bytes, answerer: Answerer) -> tuple[State, bytes]:
         """Answer one request, or refuse it with a code that depends on messages and policy only."""
-        keys, marked = state.keys, mark(request)
-        if keys is not None and equal(marked, keys.reply_to):
+        keys, request_hash = state.keys, digest("request", request)
+        if keys is not None and equal(request_hash, keys.reply_to):
             return state, keys.reply
         try:
             message = self.set_up(state, request)
@@ -163,7 +163,7 @@ class MaskedClient(JoiningClient):
                 state, refusal = msgspec.structs.replace(closed(state), past=()), Refusal("total")
             return state, channel.up.seal(message.number, message.stage, refusal)
         packed = channel.up.seal(message.number, message.stage, reply)
-        keys = msgspec.structs.replace(keys, reply_to=marked, reply=packed)
+        keys = msgspec.structs.replace(keys, reply_to=request_hash, reply=packed)
         return msgspec.structs.replace(state, keys=keys), packed
 
     # Set-up of a fit.

@@ -175,14 +175,6 @@ def _session(agreement: bytes, fit: bytes, clients: tuple[Listed, ...]) -> bytes
     return digest("session", agreement, fit, *listed)
 
 
-def mark(request: bytes) -> bytes:
-    """Return what tells a sealed request from others: a hash of its ends, where nonce and tag are.
-
-    Who knows the key and makes another request of the same ends gets the reply that was sent before.
-    """
-    return digest("request", len(request), request[:64], request[-64:])
-
-
 def part(data: bytes, place: int, size: int) -> bytes:
     """Return the part at a place in `data`, a concatenation of parts of `size` bytes each."""
     return data[place * size : (place + 1) * size]
